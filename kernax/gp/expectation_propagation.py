@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.base.solution import OF_EVIDENCE, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.operators.memory import Footprint
@@ -83,8 +83,7 @@ def expectation_propagation(
     )
     solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), *stopping)
     hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
-    return finish(solution, throw, hint)
+    return finish(solution, throw, hint, digits=OF_EVIDENCE)
 
 
 class _MatchedMoments(AbstractPointwiseRule):

@@ -10,7 +10,7 @@ from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of
 from kernax.core.base.printing import Printed
-from kernax.core.base.solution import Solution, finish, warn_of_rounding
+from kernax.core.base.solution import Digits, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
@@ -93,8 +93,8 @@ def leave_one_out_predictions(
     noise = as_noise(noise, task.n, task.dtype)
     solution = _held_out(task, cast(process.mean, task.dtype), noise)
     hint = "leave_one_out_predictions: more noise avoids this."
-    warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the predictions", hint)
-    return finish(solution, throw=False, hint=hint).value
+    digits = Digits("the predictions", eps_of(task.dtype) ** (1 / 4))
+    return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
 @compiled

@@ -12,7 +12,7 @@ from kernax.core.base.boundary import as_noise, cast
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul
 from kernax.core.base.ranks import rank_for, smallest
-from kernax.core.base.solution import Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.base.solution import Digits, Solution, finish, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.learner.task import check_task
@@ -96,8 +96,8 @@ def jackknife_plus(
     numbers = None if folds is None else _as_folds(folds, task.n)
     solution = _jackknife_plus(task, cast(process.mean, task.dtype), noise, Z, numbers, count)
     hint = "jackknife_plus: more noise may help."
-    warn_of_rounding(solution, eps_of(task.dtype) ** (1 / 4), "the intervals", hint)
-    return finish(solution, throw=False, hint=hint).value
+    digits = Digits("the intervals", eps_of(task.dtype) ** (1 / 4))
+    return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
 @compiled

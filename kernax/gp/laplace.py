@@ -10,7 +10,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.solution import MOST_NATS, RESULTS, Solution, finish, warn_of_rounding
+from kernax.core.base.solution import OF_EVIDENCE, RESULTS, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.linalg.density import factor_of, log_determinant
 from kernax.core.losses.loss_functions import AbstractLikelihood
@@ -136,8 +136,7 @@ def laplace(
         )
         solution = _laplace(task, mean, likelihood, *stopping)
     hint = f"laplace with {name_of(process.covariance)}: {ADVICE} may help."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
-    return finish(solution, throw, hint)
+    return finish(solution, throw, hint, digits=OF_EVIDENCE)
 
 
 @compiled

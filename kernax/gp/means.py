@@ -115,7 +115,7 @@ def as_mean(mean: Any) -> Callable:
             "call it"
         )
     if callable(mean):
-        return as_module(mean)
+        return as_module(mean, "mean")
     if not eqx.is_array_like(mean):
         raise ValueError(f"mean must be a number or a function of a point, but is {mean!r}")
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))

@@ -14,7 +14,7 @@ from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.numerics import stop_gradient, where_or
 from kernax.core.base.parameters import with_arrays
 from kernax.core.base.solution import (
-    MOST_NATS,
+    OF_EVIDENCE,
     RESULTS,
     ROUNDING,
     Solution,
@@ -158,7 +158,7 @@ def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, 
     """Warns if few digits of the evidence are accurate, with advice."""
     cause = cause_of_rounding(solver)
     advice = hint if cause == ROUNDING else "A smaller rtol gives more."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", advice, cause)
+    warn_of_rounding(solution, OF_EVIDENCE, advice, cause)
 
 
 @compiled

@@ -14,13 +14,12 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.solution import (
-    MOST_NATS,
+    OF_BOUND,
     RESULTS,
     Solution,
     finish,
     first_that_holds,
     void_unless_known,
-    warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.task import Task, check_task
@@ -110,8 +109,7 @@ def sgpr(
     check_memory(task.X, Z, footprint=_SGPR, first=first)
     solution = _sgpr(*arguments)
     hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
-    warn_of_rounding(solution, MOST_NATS, "the bound", hint)
-    return finish(solution, throw, hint, quiet=True)
+    return finish(solution, throw, hint, quiet=True, digits=OF_BOUND)
 
 
 @translated(with_the_mean_in_the_process("sgpr_bound"))
@@ -153,8 +151,7 @@ def sgpr_bound(
     check_memory(task.X, Z, footprint=_BOUND, first=first)
     solution = _sgpr_bound(*arguments)
     hint = "sgpr_bound: more noise avoids this."
-    warn_of_rounding(solution, MOST_NATS, "the bound", hint)
-    return finish(solution, throw=False, hint=hint, quiet=True).value
+    return finish(solution, throw=False, hint=hint, quiet=True, digits=OF_BOUND).value
 
 
 def _checked(

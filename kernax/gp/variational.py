@@ -7,7 +7,7 @@ from jaxtyping import PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.parameters import as_stopping
-from kernax.core.base.solution import MOST_NATS, Solution, finish, warn_of_rounding
+from kernax.core.base.solution import OF_EVIDENCE, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.quadrature import bounded_slopes
@@ -138,8 +138,7 @@ def variational(
         )
         solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
     hint = f"variational with {name_of(process.covariance)}: {advice} may help."
-    warn_of_rounding(solution, MOST_NATS, "the evidence", hint)
-    return finish(solution, throw, hint)
+    return finish(solution, throw, hint, digits=OF_EVIDENCE)
 
 
 class _NaturalGradient(AbstractPointwiseRule):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.boundary import as_stack
-from kernax.core.base.functions import as_module
+from kernax.core.base.functions import function_field
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import data, nonnegative, positive
 from kernax.core.kernel.kernel import (
@@ -41,7 +41,7 @@ class Warped(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    phi: Callable = eqx.field(converter=as_module)
+    phi: Callable = function_field()
 
     mirrors: ClassVar[bool] = True
 
@@ -59,7 +59,7 @@ class Modulated(AbstractKernel):
     """
 
     kernel: AbstractKernel = eqx.field(converter=as_kernel)
-    f: Callable = eqx.field(converter=as_module)
+    f: Callable = function_field()
 
     mirrors: ClassVar[bool] = True
 

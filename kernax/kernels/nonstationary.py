@@ -163,7 +163,7 @@ def _lengthscale_function(lengthscale: Any) -> Any:
             f"lengthscale must be a function of a point, but is {lengthscale!r}: for one that is "
             "the same everywhere use RBF(lengthscale)"
         )
-    return as_module(lengthscale)
+    return as_module(lengthscale, "lengthscale")
 
 
 class Gibbs(AbstractKernel):

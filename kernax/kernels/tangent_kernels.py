@@ -8,14 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_stack, cast, dtype_of
-from kernax.core.base.functions import as_module
+from kernax.core.base.functions import as_module, function_field
 from kernax.core.base.numerics import dot, is_concrete, matmul
 from kernax.core.base.parameters import data, parameters
 from kernax.core.kernel.kernel import AbstractKernel
@@ -68,7 +67,7 @@ class TangentKernel(AbstractKernel):
         (5, 5)
     """
 
-    network: Callable = eqx.field(converter=as_module)
+    network: Callable = function_field()
 
     mirrors: ClassVar[bool] = True
 
@@ -106,7 +105,7 @@ class FisherKernel(AbstractKernel):
         3.0
     """
 
-    log_density: Callable = eqx.field(converter=as_module)
+    log_density: Callable = function_field()
     information: Float[Array, "p p"] | None = data(
         converter=partial(matrix_or_none, name="information"), default=None
     )
@@ -144,7 +143,7 @@ class FisherKernel(AbstractKernel):
         If the points come from the density, J tends to Fisher's information.
         """
         X = as_stack(X, "X")
-        model = cast(as_module(log_density), dtype_of(X))
+        model = cast(as_module(log_density, "log_density"), dtype_of(X))
         U = jax.vmap(FisherKernel(model).score)(X)
         return FisherKernel(model, matmul(U.T, U) / len(U))
 

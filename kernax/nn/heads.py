@@ -27,6 +27,15 @@ from kernax.supervised.smooth.softmax import kernel_softmax
 class AbstractHead(Printed):
     """A head that predicts by the function that it fits to the support set."""
 
+    kernel: eqx.AbstractVar[AbstractKernel]
+    bias: eqx.AbstractVar[bool]
+
+    def __check_init__(self):
+        as_kernel(self.kernel)
+        if not isinstance(self.bias, (bool, np.bool_)):
+            raise ValueError(f"bias must be True or False, but is {self.bias!r}")
+        check_intervals(self)
+
     @abc.abstractmethod
     def solve(
         self, X: PyTree, y: ArrayLike, *, weights: ArrayLike | None = None
@@ -107,10 +116,6 @@ class RidgeHead(AbstractHead):
     bias: bool = eqx.field(static=True, kw_only=True, default=False)
     solver: Any = data(kw_only=True, default=AUTO)
 
-    def __check_init__(self):
-        as_kernel(self.kernel)
-        check_intervals(self)
-
     def solve(
         self, X: PyTree, y: ArrayLike, *, weights: ArrayLike | None = None
     ) -> Solution[KernelExpansion]:
@@ -152,10 +157,6 @@ class LogisticHead(AbstractHead):
     kernel: AbstractKernel
     ridge: Float[ParameterArray, ""] = positive()
     bias: bool = eqx.field(static=True, kw_only=True, default=True)
-
-    def __check_init__(self):
-        as_kernel(self.kernel)
-        check_intervals(self)
 
     def solve(
         self, X: PyTree, y: ArrayLike, *, weights: ArrayLike | None = None
@@ -199,10 +200,6 @@ class SVMHead(AbstractHead):
     C: Float[ParameterArray, ""] = positive()
     bias: bool = eqx.field(static=True, kw_only=True, default=True)
     solver: AbstractDualSolver | None = data(kw_only=True, default=None)
-
-    def __check_init__(self):
-        as_kernel(self.kernel)
-        check_intervals(self)
 
     def solve(
         self, X: PyTree, y: ArrayLike, *, weights: ArrayLike | None = None

@@ -248,7 +248,7 @@ class DecayingRate(Printed):
 
 
 def _as_rate(rate: Any) -> Any:
-    return as_module(rate) if callable(rate) else ConstantRate(rate)
+    return as_module(rate, "rate") if callable(rate) else ConstantRate(rate)
 
 
 class StochasticGradient(AbstractRule):

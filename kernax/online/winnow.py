@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.base.functions import as_module
+from kernax.core.base.functions import function_field
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import above, data, positive, real
@@ -53,7 +53,7 @@ class Winnow(AbstractOnlineLearner):
 
     promotion: Number = above(1.0, default=2.0)
     threshold: Number | None = data(converter=_as_threshold, default=None)
-    features: Callable = eqx.field(converter=as_module, default=Identity())
+    features: Callable = function_field(default=Identity())
 
     @property
     def loss(self):
@@ -115,7 +115,7 @@ class BalancedWinnow(AbstractOnlineLearner):
 
     promotion: Number = above(1.0, default=2.0)
     threshold: Number = real(default=0.0)
-    features: Callable = eqx.field(converter=as_module, default=Identity())
+    features: Callable = function_field(default=Identity())
 
     @property
     def loss(self):
@@ -160,7 +160,7 @@ class NormalisedWinnow(AbstractOnlineLearner):
 
     rate: Number = positive(default=0.1)
     balanced: bool = eqx.field(static=True, default=False)
-    features: Callable = eqx.field(converter=as_module, default=Identity())
+    features: Callable = function_field(default=Identity())
 
     @property
     def loss(self):
@@ -209,7 +209,7 @@ class ExponentiatedGradient(AbstractOnlineLearner):
     rate: Number = positive(default=0.1)
     total: Number = positive(default=1.0)
     balanced: bool = eqx.field(static=True, default=False)
-    features: Callable = eqx.field(converter=as_module, default=Identity())
+    features: Callable = function_field(default=Identity())
 
     def __check_init__(self):
         check_loss_of_number(self.loss)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, count, described
@@ -318,37 +318,69 @@ class _Problem(eqx.Module):
         of_loss = self.w * self.loss.derivative(self.y, values) / self.ridge
         h = self.w * self.loss.curvature(self.y, values)
 
-        def newton(d, Kd):
-            v = self.at_points(Kd)
+        def newton(d):
+            v = self.at_points(d.values)
             v = v - _mean(v, h) if self.bias else v
-            return d.at[-len(self.y) :].add(h * v / self.ridge)
+            Ad = d.coefficients.at[-len(self.y) :].add(h * v / self.ridge)
+            return _Functions(Ad, self.gram.mv(Ad))
 
         def step(state):
-            e, Ke, r, Kr, d, Kd, i = state
-            Ad = newton(d, Kd)
-            KAd = self.gram.mv(Ad)
-            # Inner products are those of the kernel's space, <r, d> = r.K d.
-            square = _dot(r, Kr)
-            t = jnp.where(is_far(state), square / positive_or_one(_dot(d, KAd)), 0)
-            e = e + t * d
-            Ke = Ke + t * Kd
-            r = r - t * Ad
-            Kr = Kr - t * KAd
-            more = _dot(r, Kr) / positive_or_one(square)
-            return e, Ke, r, Kr, r + more * d, Kr + more * Kd, i + 1
-
-        def is_far(state):
-            e, Ke, r, Kr, *_ = state
-            return _dot(r, Kr) > _dot(e, Ke) / 100
+            e, r, d = state.step, state.residual, state.direction
+            Ad = newton(d)
+            # Along d the quadratic is least at t = <r, r> / <d, A d>.
+            square = r.dot(r)
+            t = jnp.where(state.is_far(), square / positive_or_one(d.dot(Ad)), 0)
+            e = e.plus(t, d)
+            r = r.plus(-t, Ad)
+            d = r.plus(r.dot(r) / positive_or_one(square), d)
+            return _Correction(e, r, d, state.count + 1)
 
         def goes_on(state):
-            return (state[-1] < max_steps) & jnp.any(is_far(state))
+            return (state.count < max_steps) & jnp.any(state.is_far())
 
         r, unit = in_own_unit(-c.at[-len(self.y) :].add(of_loss), 0)
-        Kr = self.gram.mv(r)
-        zero = jnp.zeros_like(r)
-        e, *_ = lax.while_loop(goes_on, step, (zero, zero, r, Kr, r, Kr, 0))
-        return e * unit
+        r = _Functions(r, self.gram.mv(r))
+        nothing = jax.tree.map(jnp.zeros_like, r)
+        end = lax.while_loop(goes_on, step, _Correction(nothing, r, r, 0))
+        return end.step.coefficients * unit
+
+
+class _Functions(eqx.Module):
+    """Functions `sum_i a_i k(p_i, .)`, one for each output, with their values `K a` at the
+    points.
+    """
+
+    coefficients: Float[Array, "m p"]
+    values: Float[Array, "m p"]
+
+    def dot(self, other: "_Functions") -> Float[Array, "1 p"]:
+        """The inner products in the kernel's space: `<f, g> = a.K b`."""
+        return _dot(self.coefficients, other.values)
+
+    def plus(self, t: Float[Array, "1 p"], other: "_Functions") -> "_Functions":
+        """`f + t g`."""
+        coefficients = self.coefficients + t * other.coefficients
+        return _Functions(coefficients, self.values + t * other.values)
+
+
+class _Correction(eqx.Module):
+    """Conjugate gradients for the step from f towards f*.
+
+    Attributes:
+        step: the step, e.
+        residual: of Newton's equation, r.
+        direction: in which e moves next.
+        count: the number of steps.
+    """
+
+    step: _Functions
+    residual: _Functions
+    direction: _Functions
+    count: Any
+
+    def is_far(self) -> Bool[Array, "1 p"]:
+        """Where the residual is more than a tenth of the step."""
+        return self.residual.dot(self.residual) > self.step.dot(self.step) / 100
 
 
 def _sum_of_errors(errors: Float[Array, "n p"]) -> Float[Array, " p"]:

@@ -13,7 +13,14 @@ from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, safe_sqrt, stop_gradient
 from kernax.core.base.parameters import check_count, data
 from kernax.core.base.printing import Printed
-from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known, warn_of_rounding
+from kernax.core.base.solution import (
+    RESULTS,
+    Digits,
+    Solution,
+    finish,
+    void_unless_known,
+    warn_of_rounding,
+)
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -149,14 +156,9 @@ def kernel_cca(
     solution = _kernel_cca(first, second, ridge, n_components)
     hint = "kernel_cca: a larger ridge or rescaled inputs may help."
     solution = finish(solution, throw, hint)
-    most = eps_of(ridge) ** (1 / 3)
-    warn_of_rounding(
-        solution,
-        most,
-        "the correlations",
-        "A larger ridge keeps more.",
-        "the ridge is small: rounding",
-    )
+    digits = Digits("the correlations", eps_of(ridge) ** (1 / 3))
+    cause = "the ridge is small: rounding"
+    warn_of_rounding(solution, digits, "A larger ridge keeps more.", cause)
     return solution
 
 

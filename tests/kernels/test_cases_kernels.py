@@ -150,7 +150,7 @@ MISSHAPED = {
     ),
     "no function": (
         lambda: kernax.Warped(kernax.RBF(), 3),
-        ["a function or a module is needed, but 3 is neither"],
+        ["phi must be a function or a module, but is 3"],
     ),
     "a class of kernels": (lambda: kernax.Normalised(kernax.RBF), ["the class RBF"]),
     "a kernel of integers": (

@@ -219,6 +219,8 @@ def test_bad_parameters_are_named():
         SVMHead(RBF, 0.0)
     with pytest.raises(ValueError, match=r"ProcessHead.noise must be in"):
         ProcessHead(RBF, 0.0)
+    with pytest.raises(ValueError, match="bias must be True or False, but is 'no'"):
+        LogisticHead(RBF, 1.0, bias="no")
 
 
 @needs_x64

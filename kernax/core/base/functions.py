@@ -18,18 +18,25 @@ class Static(eqx.Module):
         return self.function(*points)
 
 
-def as_module(function: Any) -> Any:
+def as_module(function: Any, name: str) -> Any:
     """Returns a module unchanged, and any other function as `Static`, so that `jax.jit` accepts it.
 
-    Raises ValueError if the argument is not a function, or is a class.
+    Raises ValueError, naming the argument, if it is not a function, or is a class.
     """
     if isinstance(function, type):
         raise ValueError(
-            f"a function or a module is needed, but {function.__name__} is a class: call it"
+            f"{name} must be a function or a module, but is the class {function.__name__}: call it"
         )
     if not callable(function):
-        raise ValueError(f"a function or a module is needed, but {function!r} is neither")
+        raise ValueError(f"{name} must be a function or a module, but is {function!r}")
     return function if isinstance(function, eqx.Module) else Static(function)
+
+
+def function_field(**kwargs) -> Any:
+    """A field of a class for a function or a module, converted by `as_module`."""
+    # A field knows its name once its class is made.
+    field = eqx.field(converter=lambda value: as_module(value, field.name), **kwargs)
+    return field
 
 
 def check_callable(function: Any, name: str) -> None:

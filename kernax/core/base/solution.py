@@ -181,12 +181,24 @@ class Suspect(NamedTuple):
     advice: str = ""
 
 
+class Digits(NamedTuple):
+    """What rounding errors make inaccurate, and the largest such error without a warning."""
+
+    affected: str
+    most: float
+
+
+OF_EVIDENCE = Digits("the evidence", 0.01)  # nats
+OF_BOUND = Digits("the bound", 0.01)
+
+
 def finish(
     solution: Solution[Value],
     throw: bool,
     hint: str | Callable[[], str] = "",
     *,
     quiet: bool = False,
+    digits: Digits | None = None,
     suspect: Callable[[], Suspect] | None = None,
 ) -> Solution[Value]:
     """The solution. A concrete failure becomes an exception, and concrete jitter a warning.
@@ -194,9 +206,11 @@ def finish(
     With concrete results a failure raises one of `kernax.errors` when `throw=True`. Under a
     transformation the result is not yet known: `throw=True` inserts a runtime check, and
     `throw=False` returns the solution unchanged. `hint` and `suspect` are called only for a
-    message. `quiet` omits the warning of jitter. In a batch, failures of some members do not
-    suppress the warning about others.
+    message. `quiet` omits the warning of jitter, and `digits` adds that of `warn_of_rounding`. In a
+    batch, failures of some members do not suppress the warning about others.
     """
+    if digits is not None:
+        warn_of_rounding(solution, digits, hint)
     if not is_concrete(solution.result):
         if throw:
             # The value with a runtime check, or NaN after a failure on devices that cannot raise.
@@ -287,16 +301,13 @@ def _eigenvalues(suspect: Suspect) -> str:
     )
 
 
-MOST_NATS = 0.01  # rounding error of a log evidence without a warning
-
-
 ROUNDING = "the matrix is nearly singular: rounding"
 
 
 def warn_of_rounding(
-    solution: Solution, most: float, affected: str, hint: str, cause: str = ROUNDING
+    solution: Solution, digits: Digits, hint: str | Callable[[], str], cause: str = ROUNDING
 ) -> None:
-    """Issues a ConditionWarning if `stats["rounding"]` exists and is above `most`.
+    """Issues a ConditionWarning if `stats["rounding"]` exists and is above `digits.most`.
 
     It does not warn if there was jitter, of which `finish` has already warned. `cause` names the
     reason for the loss of digits.
@@ -306,10 +317,11 @@ def warn_of_rounding(
     if not is_concrete(rounding, jitter):
         return
     worst = np.max(np.where(np.asarray(jitter) > 0, 0, np.nan_to_num(np.asarray(rounding))))
-    if worst > most:
+    if worst > digits.most:
         left = max(0, int(-np.log10(worst)))
-        digits = f"about {left} digits" if left else "no digit"
-        warn(_sentences(f"{cause} leaves {digits} of {affected}.", hint), ConditionWarning)
+        accurate = f"about {left} digits" if left else "no digit"
+        what = f"{cause} leaves {accurate} of {digits.affected}."
+        warn(_sentences(what, hint if isinstance(hint, str) else hint()), ConditionWarning)
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -23,7 +23,7 @@ def _as_log_density(log_density: Any) -> Any:
             "log_density must be a function of one point, written with jax.numpy, or a module, but "
             f"is of type {type(log_density).__name__}"
         )
-    return as_module(log_density)
+    return as_module(log_density, "log_density")
 
 
 class SteinKernel(AbstractKernel):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import as_point, as_stack, cast
 from kernax.core.base.compiled import compiled
-from kernax.core.base.functions import as_module
+from kernax.core.base.functions import function_field
 from kernax.core.base.numerics import matmul, safe_sqrt
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
@@ -59,7 +59,7 @@ class LinearFunction(Printed):
         3.0
     """
 
-    features: Callable = eqx.field(converter=as_module)
+    features: Callable = function_field()
     weights: Float[Array, "D *outputs"] = data()
     bias: Float[Array, "*outputs"] = data()
 

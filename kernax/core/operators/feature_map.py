@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.boundary import count, dtype_of
-from kernax.core.base.functions import as_module
+from kernax.core.base.functions import function_field
 from kernax.core.base.numerics import dot
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.operators import LowRankGram
@@ -26,7 +26,7 @@ class FeatureMap(AbstractKernel):
         43.0
     """
 
-    phi: Callable = eqx.field(converter=as_module)
+    phi: Callable = function_field()
 
     mirrors: ClassVar[bool] = True
 

@@ -16,11 +16,11 @@ from kernax.core.base.parameters import with_arrays
 from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import (
     RESULTS,
+    Digits,
     Solution,
     finish,
     first_that_holds,
     void_unless_known,
-    warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -269,9 +269,8 @@ def leave_one_out(
 def value_with_warning(solution: Solution[Array], verb: str) -> Array:
     """The value, with a warning where rounding leaves few digits of it."""
     hint = f"{verb}: a larger ridge makes the residuals exact."
-    most = eps_of(solution.value) ** (1 / 4)
-    warn_of_rounding(solution, most, "the residuals", hint)
-    return finish(solution, throw=False, hint=hint).value
+    digits = Digits("the residuals", eps_of(solution.value) ** (1 / 4))
+    return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
 def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
