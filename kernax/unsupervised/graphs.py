@@ -17,7 +17,7 @@ from kernax.core.linalg.eigenproblem import (
     ending_of,
     leading_pairs,
 )
-from kernax.core.linalg.krylov import can_be_truncated
+from kernax.core.linalg.leading_eigenvectors import can_be_truncated
 from kernax.core.operators.operators import AbstractGram, is_finite
 from kernax.unsupervised.means_of_clusters import one_hot
 

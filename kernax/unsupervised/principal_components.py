@@ -19,7 +19,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import check_task
 from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
-from kernax.core.linalg.krylov import can_be_truncated
+from kernax.core.linalg.leading_eigenvectors import can_be_truncated
 from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.centring import CentredGram, shares
 

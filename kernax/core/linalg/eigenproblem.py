@@ -20,7 +20,7 @@ from kernax.core.base.implicit import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import AbstractWeights
-from kernax.core.linalg.krylov import leading_by_products, width_of_block
+from kernax.core.linalg.leading_eigenvectors import leading_by_products, width_of_block
 from kernax.core.linalg.solves import solve_by_products
 
 MOST_DENSE = 3000  # points; beyond, only the leading eigenvectors are computed by default

@@ -7,7 +7,7 @@ import pytest
 from conftest import DTYPE
 
 from kernax.core.linalg.eigenproblem import accuracy
-from kernax.core.linalg.krylov import leading_by_products, width_of_block
+from kernax.core.linalg.leading_eigenvectors import leading_by_products, width_of_block
 
 N = 200
 COUNT = 4
