@@ -183,6 +183,7 @@ class KernelExpansion(Printed):
                 f"an expansion with outputs {outputs} is scaled by a number, or by one for each "
                 f"output, but scale has shape {jnp.shape(scale)}"
             )
+        # s f = sum_i s c_i k(p_i, .) + s b.
         of_each_point = scale if jnp.ndim(scale) == 0 else jnp.asarray(scale)[None]
         coefficients = self.coefficients * of_each_point
         return KernelExpansion(self.kernel, self.points, coefficients, self.bias * scale)

@@ -71,6 +71,7 @@ class LinearFunction(Printed):
     def _at(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The value at a checked point."""
         features = jnp.asarray(self.features(x)).astype(self.weights.dtype)
+        # f(x) = phi(x) . w + b.
         return matmul(features, self.weights) + self.bias
 
     def values(self, X: PyTree) -> Float[Array, "m *outputs"]:
@@ -85,4 +86,5 @@ class LinearFunction(Printed):
     @property
     def norm(self) -> Float[Array, "*outputs"]:
         """`|weights|` for each output, without the bias: the norm in the space of the kernel."""
+        # The features of k(x, z) = phi(x) . phi(z) have |f|^2 = w . w.
         return safe_sqrt(jnp.sum(self.weights**2, 0))

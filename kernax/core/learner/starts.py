@@ -31,5 +31,6 @@ def coefficients_and_bias_of(
     coefficients = coefficients_of(start, task)
     if start is None or coefficients is None:
         return None
+    # The unknowns of Newton's method are x = (a, b), with f = K a + b.
     constant = start.bias.astype(task.dtype) if bias else jnp.zeros_like(coefficients[0])
     return jnp.append(coefficients, constant)

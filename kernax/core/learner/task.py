@@ -220,6 +220,7 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     places = jnp.arange(n)
     first = jnp.min(jnp.where(values > 0, places, n))
     is_first = (places == first).reshape(n, *(1,) * (array.ndim - 1))
+    # sum_i [i = first] y_i.
     known = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
     filled = jnp.where(removed, known, array)
     # NumPy accepts lists as well.
@@ -292,6 +293,7 @@ def check_task(
     spread = rows_over_mesh(X)
     if block_size is not None:
         block_size = checked_block(block_size, n, spread)
+    # T = W F F^T + diagonal, with D < n features F, needs a diagonal that is positive.
     by_features = in_features and block_size is None and has_few_features(kernel, X)
     by_features = by_features and _may_be_positive(diagonal)
     structure = None

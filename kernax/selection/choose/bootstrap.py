@@ -84,6 +84,7 @@ class Bootstrap(Printed):
 
     def percentile(self, coverage: float = 0.95) -> Bounds:
         """The percentile interval, which contains the central `coverage` of the resamples."""
+        # [t_(q), t_(1 - q)], the quantiles of the resampled statistics t*.
         return self._between(lambda leaf, level: jnp.full_like(leaf[0], level), coverage)
 
     def basic(self, coverage: float = 0.95) -> Bounds:
@@ -91,6 +92,8 @@ class Bootstrap(Printed):
         right if the error of the estimate has the same distribution in resamples, rather than its
         value.
         """
+        # t* - t has about the distribution of t - truth, so that [t_(q), t_(1-q)] becomes [2 t -
+        # t_(1-q), 2 t - t_(q)].
         low, high = self.percentile(coverage)
         mirrored = lambda of_all, bound: 2 * of_all - bound
         return (
@@ -221,6 +224,8 @@ def bootstrap(
     n_resamples = check_count(n_resamples, "n_resamples", 2)
     boundary.check_key(key)
     of_rows = boundary.as_weights(weights, n, boundary.dtype_of(X)).values
+    # The weights of all fits, one after another: of all rows, of the resamples, and of all rows
+    # but one for each row.
     members = [of_rows[None], _drawn(of_rows, n_resamples, key)]
     if jackknife:
         members.append(jnp.where(jnp.eye(n, dtype=bool), 0, of_rows[None]))
@@ -245,6 +250,7 @@ def _drawn(weights: Float[Array, " n"], resamples: int, key: PRNGKeyArray) -> Fl
     drawn = first_known[jax.random.randint(key, (resamples, n), 0, jnp.maximum(known, 1))]
     # As many draws are left out as there are rows of weight zero.
     taken = (jnp.arange(n) < known).astype(weights.dtype)
+    # w_i c_i for row i, c_i the number of times that it was drawn.
     of_resample = lambda rows: jnp.zeros_like(weights).at[rows].add(taken)
     return jax.vmap(of_resample)(drawn) * weights[None]
 
@@ -253,6 +259,7 @@ def _acceleration(left_out: Array, known: Bool[Array, " n"]) -> Array:
     """`sum_i d_i^3 / (6 (sum_i d_i^2)^(3/2))`, `d_i` the mean over the fits without each row minus
     that without row i (Efron 1987, equation 7.3).
     """
+    # d_i = mean_j t_(j) - t_(i), t_(i) the statistic without row i, over rows of positive weight.
     column = known.reshape(-1, *[1] * (left_out.ndim - 1))
     mean = jnp.sum(jnp.where(column, left_out, 0), 0) / jnp.sum(known).astype(left_out.dtype)
     d = jnp.where(column, mean[None] - left_out, 0)

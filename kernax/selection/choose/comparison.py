@@ -76,6 +76,7 @@ class Selection(Printed):
     @property
     def as_good(self) -> Bool[Array, " c"]:
         """Which candidates differ from the best by no more than one standard error."""
+        # mean_c - mean_best <= se_c: the one-standard-error rule.
         return self.difference <= self.standard_error
 
     @property
@@ -149,6 +150,8 @@ def select(
     k = len(folds.learn)
     if k < 2:
         raise ValueError("folds must be two at least, so that losses can differ, but there is one")
+    # losses_ci = loss(fit_c(learn_i), score_i): the same folds for all candidates, whose
+    # differences therefore vary less than the losses themselves.
     losses = [
         cross_validate(fit, loss, X, y, folds, weights=weights).scores
         for fit in candidates.values()

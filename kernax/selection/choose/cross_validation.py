@@ -120,6 +120,7 @@ def cross_validate(
             raise ValueError(f"y must be finite, but row {wrong[0]} is {y[wrong[0]]}")
     of_rows = checked.values
 
+    # score_i = score(fit(rows of fold i that learn), rows of fold i that score).
     def scored(fold: Folds) -> PyTree[Array]:
         learn = _Part.of(X, y, of_rows, fold.learn, fold.learn_weights)
         left_out = _Part.of(X, y, of_rows, fold.score, fold.score_weights)
@@ -219,5 +220,7 @@ class CrossValidatedLoss(Printed):
         folds: Folds,
         weights: ArrayLike | None = None,
     ) -> Array:
+        # L(theta) = 1/k sum_i score(fit_theta(learn_i), score_i). Its derivative in theta is that
+        # of the fits, by the implicit function theorem in each of them.
         fit = lambda X, y, weights: self.fit(model, X, y, weights)
         return cross_validate(fit, self.score, X, y, folds, weights=weights).mean

@@ -177,6 +177,7 @@ def _dealt(groups: Rows, k: int, *, largest_first: bool) -> Rows:
     names, first, sizes = np.unique(groups, return_index=True, return_counts=True)
     part = np.empty(len(names), int)
     filled = np.zeros(k, int)
+    # Greedily: each group goes to the part with the fewest rows so far.
     for group in np.lexsort((first, -sizes)) if largest_first else np.argsort(first):
         part[group] = np.argmin(filled)
         filled[part[group]] += sizes[group]
@@ -220,6 +221,7 @@ def count_off(labels: np.ndarray, k: int) -> Int[np.ndarray, " n"]:
     seen = 0
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
+        # Row j of a class is in fold (s + j) mod k, after s rows of the classes before it.
         folds[rows] = (seen + np.arange(len(rows))) % k
         seen += len(rows)
     return folds

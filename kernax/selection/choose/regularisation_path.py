@@ -65,6 +65,7 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
 
     def step(last: tuple[Array, Array], value: Array) -> Any:
         # The start of an iteration affects neither its solution nor its derivative.
+        # Path-following: the solution at values[i] starts from that at values[i - 1].
         solution = fit(value, _in_place_of(first.value, *stop_gradient(last)))
         found = (solution.value.coefficients, solution.value.bias)
         return found, (found, solution.result, solution.stats)

@@ -97,6 +97,7 @@ def grid_search(
             )
         axes[spot.path] = along
     shape = tuple(len(axis) for axis in axes.values())
+    # All combinations of the values of the axes, the last axis varying fastest.
     places = [place.ravel() for place in np.indices(shape)]
     candidates = {path: axis[place] for (path, axis), place in zip(axes.items(), places)}
     search = batched(_Candidate(loss), in_axes=(0, None, None), devices=devices, progress=progress)
@@ -262,6 +263,7 @@ def _best(
     verb: str,
 ) -> Solution[Model]:
     finite = jnp.isfinite(losses)
+    # argmin_c L(candidate_c) over the candidates with a finite loss.
     best = jnp.argmin(jnp.where(finite, losses, jnp.inf))
     chosen = _with_values(model, {path: value[best] for path, value in candidates.items()})
     result = RESULTS.where(jnp.any(finite), RESULTS.successful, RESULTS.nonfinite)

@@ -69,6 +69,7 @@ class AbstractBase(abc.ABC):
         self, theta: Float[np.ndarray, " p"], rng: np.random.Generator, column: ColumnScale
     ) -> Float[np.ndarray, " p"]:
         """Other parameters near some that fitted already."""
+        # theta + s e, e ~ N(0, I), with a deviation s for each parameter.
         return theta + padded(self.wobbles) * rng.normal(size=theta.shape)
 
     def mean_square(self, theta: Float[np.ndarray, " p"]) -> float:
@@ -180,6 +181,7 @@ class OfZeroMeanPeriodic(AbstractBase):
         moved = super().moved(theta, rng, column)
         which = rng.uniform()
         if which < 0.25:
+            # A maximum of the evidence at twice the period is common: log(period / 2).
             moved[1] -= math.log(2)
         elif which < 0.5:
             moved[1] = self._log_period(rng, column)
@@ -190,6 +192,7 @@ class OfZeroMeanPeriodic(AbstractBase):
         most often.
         """
         if column.periods and rng.uniform() < 0.8:
+            # Peak r with probability 0.4 0.6^(r - 1), the highest one first.
             place = min(rng.geometric(0.4), len(column.periods)) - 1
             return math.log(column.periods[place])
         return _log_uniform(rng, 3 * column.spacing, column.span / 2)
@@ -208,6 +211,8 @@ class OfShiftedLinear(AbstractBase):
     wobbles = (0.3,)
 
     def kernel(self, theta, centre=0.0, scale=1.0):
+        # (x - l)(z - l) with l = c + w theta; in units u = (x - c) / w it is w^2 (u - theta)(v -
+        # theta).
         return ShiftedLinear(centre + scale * theta[0])
 
     def size(self, scale):
@@ -221,6 +226,7 @@ class OfShiftedLinear(AbstractBase):
         return np.array([rng.normal(0, 1.0)])
 
     def mean_square(self, theta):
+        # E (u - theta)^2 = 1 + theta^2 for a column of mean 0 and variance 1.
         return 1.0 + float(theta[0]) ** 2
 
 

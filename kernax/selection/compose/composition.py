@@ -263,6 +263,7 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
     n = len(x)
     if n <= most:
         return np.arange(n)
+    # One of the sorted rows i n / m, ..., (i + 1) n / m - 1 for each i < m.
     edges = np.linspace(0, n, most + 1).astype(int)
     chosen = [rng.integers(low, high) for low, high in itertools.pairwise(edges)]
     return np.sort(np.argsort(x, kind="stable")[chosen])
@@ -282,6 +283,7 @@ def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw
     has_score = has_score or _has_a_score(model, X, y)
     sound = has_score and math.isfinite(best.criterion)
     kernel = kernel_of(best.structure, Values.of(model), data.units)
+    # var(y) = of_target^2 var(standardised y).
     noise = float(model.noise) * data.units.of_target**2
     components = []
     if sound:
@@ -325,6 +327,8 @@ def kernel_of(structure: Structure, values: Values, units: DataUnits) -> Abstrac
     several = len(units.scales) > 1
     terms = []
     for t, term in enumerate(structure):
+        # exp(log s_t) of_target^2 prod_f size_f k_f(x): a kernel of standardised columns and
+        # targets, in the units of the data.
         scale = math.exp(values.log_scales[t]) * units.of_target**2
         factors = []
         for f, factor in enumerate(term):

@@ -195,8 +195,10 @@ class CompositionSearch:
 
     def _fit(self, candidate: Candidate, model: CompositionModel, steps: int) -> Fit:
         score = scored(model, self.X, self.y)
+        # log p(y) = log p(y / u) - n log u, u the unit of y.
         evidence = float(score.log_evidence) - len(self.y) * math.log(self.unit)
         parameters = count_of_parameters(candidate.structure)
+        # BIC = -2 log p(y) + k log n (Schwarz 1978): the smaller, the better.
         criterion = -2 * evidence + parameters * math.log(len(self.y))
         sound = math.isfinite(criterion)
         return Fit(

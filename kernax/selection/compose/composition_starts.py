@@ -40,6 +40,8 @@ class Draws:
             for f, heir in enumerate(term.factors):
                 theta[t, f] = self._theta(heir, parent, moved, multiplies=term.origin is not None)
                 if heir.origin is None:
+                    # A new factor does not change the size of its term: exp(log_scale) E k(x, x)
+                    # stays the same.
                     mean_square = BY_WORD[heir.factor.word].mean_square(theta[t, f])
                     log_scales[t] -= math.log(mean_square)
         noise = parent.log_noise + moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
@@ -50,6 +52,7 @@ class Draws:
         all.
         """
         if term.origin is None:
+            # log s ~ U(log noise, 0): the variance of the targets is 1.
             return float(self.rng.uniform(min(parent.log_noise, -1.0), 0.0))
         wobble = moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
         return float(parent.log_scales[term.origin]) + wobble

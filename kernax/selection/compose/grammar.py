@@ -102,6 +102,7 @@ class Grammar:
 
     def allows(self, structure: Structure) -> bool:
         """Whether the structure is small enough, and no part of it can be merged with another."""
+        # A sum of equal products, or a product of kernels of one family, is another kernel of it.
         repeated = Counter(structure)
         return (
             0 < len(structure) <= self.most_terms
@@ -123,8 +124,10 @@ class Grammar:
     def _steps(self, terms: tuple[InheritedTerm, ...]) -> Iterator[tuple[list[InheritedTerm], str]]:
         """Terms after each step, in any order, and the step in words."""
         for factor in self.alphabet:
+            # S -> S + B, for each base kernel B; also a constant.
             yield [*terms, InheritedTerm((InheritedFactor(factor),))], f"+ {factor.word}"
         yield [*terms, InheritedTerm(())], "+ constant"
+        # S -> S without a term, and S with a term T changed.
         for place, term in enumerate(terms):
             others = [*terms[:place], *terms[place + 1 :]]
             yield others, "- a term"
@@ -133,11 +136,13 @@ class Grammar:
 
     def _changed(self, term: InheritedTerm) -> Iterator[tuple[InheritedTerm, str]]:
         """A term after each step that changes it."""
+        # T -> T B.
         for factor in self.alphabet:
             yield (
                 InheritedTerm((*term.factors, InheritedFactor(factor)), term.origin),
                 f"* {factor.word}",
             )
+        # T B -> T, and T B -> T B'.
         for place, heir in enumerate(term.factors):
             others = (*term.factors[:place], *term.factors[place + 1 :])
             yield InheritedTerm(others, term.origin), "- a factor"

@@ -92,6 +92,7 @@ def components_of(
     for place, term in enumerate(terms):
         process = component(solution.value, place) if len(terms) > 1 else solution.value
         values = np.asarray(jax.vmap(process.mean)(jnp.asarray(X)), float)
+        # The share of a term is var(E[f_t(x_i) | y]) / var(y).
         share = float(np.var(values)) / variance
         found.append(Component(sentence(term, columns), share))
     deviation = units.of_target * np.sqrt(noise)

@@ -154,6 +154,7 @@ def composition_loss(
     of_theta = jnp.sum(precisions * (kernel.theta - centres) ** 2)
     of_scales = jnp.sum(jnp.where(kernel.active, kernel.log_scales / _DEVIATION_OF_SCALE, 0) ** 2)
     penalty = (of_theta + of_scales) / 2 + FLOOR * jnp.exp(-model.log_noise)
+    # 1/n (-log p(y | theta) - log p(theta)).
     return (penalty - evidence) / len(y)
 
 

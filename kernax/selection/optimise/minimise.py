@@ -124,6 +124,8 @@ def minimise(
     watching = watchers(progress, callback, checkpoint)
     theta, rebuild = unconstrained(model, trainable)
     args, validation = as_arrays((args, validation))
+    # min over theta of L(theta) = loss(rebuild(theta), *args), without constraints: rebuild maps
+    # theta into the intervals of the parameters (`Interval.constrain`).
     problem = LearningProblem(loss, rebuild, theta, args, optimiser, validation)
     search = LearningRun(
         Partial(start, problem), Partial(advance, problem), Partial(close, problem)

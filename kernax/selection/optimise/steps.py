@@ -51,6 +51,7 @@ class LearningProblem(eqx.Module):
             origin = self.origin[path]
             low = origin - reach
             high = origin + reach
+            # theta is bounded to theta_0 +- 8 log 10: a positive parameter is exp(theta).
             bounded[path] = jnp.clip(value, low, high)
         return self.rebuild(bounded)
 
@@ -169,12 +170,14 @@ def advance(problem: LearningProblem, state: OptimiserState, until: Array) -> Op
         running = finite & (norm > _rounding(value)) & is_patient
         optimiser = optax.with_extra_args_support(problem.optimiser)
         objective = problem.objective
+        # The line search compares values, which must be in the unit of the gradient.
         if _has_own_unit(state.memory):
             objective = lambda theta: times_power_of_two(problem.objective(theta), -unit)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
             updates, memory = optimiser.update(
                 grad, state.memory, state.theta, value=value, grad=grad, value_fn=objective
             )
+        # theta' = theta + u, where u is the update that the optimiser makes of g = L'(theta).
         theta: Any = optax.apply_updates(state.theta, updates)
         return dataclasses.replace(
             state,
@@ -259,6 +262,7 @@ def _record(state: OptimiserState, value: Array, validation_loss: Array | None) 
     """Records the losses at the current parameters, and stores these if they are the best so
     far.
     """
+    # The best step is argmin_t of the validation loss, or else of L(theta_t).
     judgement = value
     validation_losses = state.validation_losses
     if validation_loss is not None and validation_losses is not None:

@@ -100,6 +100,7 @@ def fold_loss(
     def of_one(fold: Folds) -> Array:
         values = fold_values(model, X, Y, fold)
         log_odds = values * model.slope if isinstance(model, MachineModel) else values
+        # -log p(class_i | slope f(x_i)), f the function fitted to the other rows.
         losses = log_losses(log_odds, Y[fold.score])
         return jnp.sum(fold.score_weights * losses)
 
@@ -114,6 +115,7 @@ def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     Values are log odds for two classes (n,), or a value for each of several (n, c).
     """
     if values.ndim == 1:
+        # -log p = log(1 + exp(-y f)), or for several classes -f_y + log sum_c exp(f_c).
         return jax.nn.softplus(-signs_of_columns(Y) * values)
     return -jnp.sum(Y * jax.nn.log_softmax(values), 1)
 

@@ -110,6 +110,8 @@ def start_of(
             several classes (n, c), none of them empty.
     """
     if y.ndim == 2:
+        # softmax(log p) = p: the shares of the classes. Below, the inverse of each likelihood's
+        # mean.
         return _model(kernel, Categorical(), np.log(np.mean(y, 0)), inference)
     of_mean = np.mean(y)
     if likelihood == Likelihood.BERNOULLI:
@@ -164,6 +166,7 @@ def latent_evidence_loss(
     model = together(model)
     weights = weights_of(folds, y)
     posterior = posterior_of(model, X, y, weights, throw=False).value
+    # 1/n (-log q(y | theta) - log p(theta)), log q the evidence of the approximation.
     return (priors.penalty(model) - posterior.log_evidence) / jnp.sum(weights)
 
 
@@ -233,6 +236,7 @@ def _traced_posterior(model: LatentModel, X: PyTree, y: Array, weights: Array) -
 
 @eqx.filter_jit
 def _losses(posterior: Posterior, X: PyTree, y: Array) -> Float[Array, " v"]:
+    # -log E p(y | f), f normal with the mean and variance of the posterior at the point.
     return -jax.vmap(posterior.log_density)(X, y)
 
 

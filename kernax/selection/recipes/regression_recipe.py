@@ -104,6 +104,7 @@ def evidence_loss(
 
     It includes the log density of the priors, if there are any.
     """
+    # 1/n (-log p(y | theta) - log p(theta)), n the sum of the weights.
     penalty = 0.0 if priors is None else priors.penalty(model)
     evidence = log_marginal_likelihood(model.kernel, X, y, model.noise, weights=weights)
     return (penalty - evidence) / (len(y) if weights is None else jnp.sum(weights))
@@ -147,6 +148,7 @@ def process_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Float
         prior, X_learn, y[fold.learn], model.noise, weights=weights, throw=False
     ).value
     points = points_at(X, fold.score)
+    # The variance of a target is that of the function and of the noise.
     variance = _by_rows(process.variance, points) + model.noise
     return _densities_and_errors(y[fold.score], _by_rows(process.mean, points), variance)
 
