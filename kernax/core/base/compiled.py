@@ -40,6 +40,10 @@ def check_not_forked() -> None:
 class AbstractCheckedFirst(eqx.Module):
     """An argument that checks a call before a compiled function is compiled."""
 
+    # Its methods are called and never passed to transformations: equinox would make a module of a
+    # method wherever it is looked up, which takes longer than many a check.
+    __getattribute__ = object.__getattribute__
+
     @abc.abstractmethod
     def check_before(self, function: Callable, args: tuple) -> None:
         """Raises an exception if the function must not be called with these arguments."""

@@ -197,7 +197,7 @@ class AbstractKernel(Printed):
         that preserves the variances has another r, which it adds in `k(x, z)` if x and z are the
         same object.
         """
-        phi = self.explicit_features()
+        phi = type(self).explicit_features(self)
         if phi is None:
             return None
 

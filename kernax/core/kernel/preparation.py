@@ -62,9 +62,11 @@ def prepare_stacks(
     Z = None if Z is None else as_stack(Z, "Z", encoding=encoding)
     dtype = dtype_of(X) if Z is None else dtype_of(X, Z)
     _check_scalars(kernel)
-    kernel.check_points(X)
+    # Looked up in the class, as equinox would make a module of a method of a kernel in every call.
+    check_points = partial(type(kernel).check_points, kernel)
+    check_points(X)
     if Z is not None:
-        kernel.check_points(Z)
+        check_points(Z)
         _check_one_shape(X, Z)
     return guarded(cast(kernel, dtype), thrown_by), cast(X, dtype), cast(Z, dtype)
 
@@ -76,7 +78,7 @@ def prepare_new(
     already checked, so that only X is checked.
     """
     X = as_stack(X, "X", encoding=partial(encoding_of, kernel))
-    kernel.check_points(X)
+    type(kernel).check_points(kernel, X)
     _check_one_shape(X, points)
     return guarded(cast(kernel, dtype)), cast(X, dtype)
 

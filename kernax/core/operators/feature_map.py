@@ -52,7 +52,8 @@ def low_rank_gram(kernel: AbstractKernel) -> Callable[[PyTree], LowRankGram] | N
 
 def has_few_features(kernel: AbstractKernel, X: PyTree) -> bool:
     """Whether a kernel has fewer explicit features than there are points."""
-    of_stack = kernel.low_rank()
+    # Looked up in the class, as equinox would make a module of a method of a kernel in every call.
+    of_stack = type(kernel).low_rank(kernel)
     if of_stack is None:
         return False
     features, _ = eqx.filter_eval_shape(of_stack, X)
