@@ -1,6 +1,7 @@
 """Gaussian process regression: conditioning on noisy targets, and the log marginal likelihood."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import lineax as lx
@@ -22,7 +23,7 @@ from kernax.core.base.solution import (
     warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task, solver_that_ran
+from kernax.core.learner.task import Task, check_task, solver_that_ran
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
@@ -128,8 +129,31 @@ def condition(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_makes_factor(solver)
+    task, mean, noise = _observations(_CONDITION, process, X, y, noise, weights, solver, throw)
+    solution = _condition(task, mean, noise, with_arrays(solver))
+    ran = solver_that_ran(task, solver, named=solver)
+    solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
+    hint = f"condition with {task.kernel_name}: more noise or rescaled inputs may help"
+    if not isinstance(process.mean, FixedMean):
+        hint += ", and the mean must be finite at every point"
+    hint += f".{advice_on(solver)}"
+    _warn_of_digits(solution, solver, hint)
+    return finish(solution, throw, hint, suspect=task.suspect)
+
+
+def _observations(
+    footprint: Footprint,
+    process: GaussianProcess,
+    X: PyTree,
+    y: ArrayLike,
+    noise: ArrayLike,
+    weights: ArrayLike | None,
+    solver: lx.AbstractLinearSolver | None,
+    throw: bool,
+) -> tuple[Task, Callable, Array]:
+    """The checked observations of a process, and its mean and the noise in their dtype."""
     task = check_task(
-        "condition",
+        footprint.verb,
         process.covariance,
         X,
         y,
@@ -140,18 +164,9 @@ def condition(
         solver=solver,
         block_size=block_size_for(solver),
         throw=throw,
-        footprint=_CONDITION,
+        footprint=footprint,
     )
-    noise = task.noise(noise, throw=throw)
-    solution = _condition(task, cast(process.mean, task.dtype), noise, with_arrays(solver))
-    ran = solver_that_ran(task, solver, named=solver)
-    solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
-    hint = f"condition with {task.kernel_name}: more noise or rescaled inputs may help"
-    if not isinstance(process.mean, FixedMean):
-        hint += ", and the mean must be finite at every point"
-    hint += f".{advice_on(solver)}"
-    _warn_of_digits(solution, solver, hint)
-    return finish(solution, throw, hint, suspect=task.suspect)
+    return task, cast(process.mean, task.dtype), task.noise(noise, throw=throw)
 
 
 def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, hint: str) -> None:
@@ -222,22 +237,8 @@ def log_marginal_likelihood(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_knows_determinant(solver)
-    task = check_task(
-        "log_marginal_likelihood",
-        process.covariance,
-        X,
-        y,
-        weights,
-        in_features=solver is None,
-        diagonal=noise,
-        in_structure=True,
-        solver=solver,
-        block_size=block_size_for(solver),
-        footprint=_EVIDENCE,
-    )
-    noise = task.noise(noise)
-    prior_mean = cast(process.mean, task.dtype)
-    solution = _evidence(task, prior_mean, noise, with_arrays(solver))
+    task, mean, noise = _observations(_EVIDENCE, process, X, y, noise, weights, solver, False)
+    solution = _evidence(task, mean, noise, with_arrays(solver))
     hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
