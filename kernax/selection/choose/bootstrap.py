@@ -73,6 +73,7 @@ class Bootstrap(Printed):
     @property
     def standard_error(self) -> PyTree[Array]:
         """The standard deviation over the resamples."""
+        # sqrt(sum_b (t_b - mean)^2 / (B - 1)).
         return jax.tree.map(lambda leaf: jnp.std(leaf, 0, ddof=1), self.resampled)
 
     @property

@@ -89,6 +89,7 @@ def stack_datasets(datasets: Sequence[Any], *, length: int | None = None) -> Dat
     columns = np.arange(longest if length is None else length)
     sizes = np.asarray(lengths)[:, None]
     present = columns < sizes
+    # Row j of set i is row n_0 + ... + n_(i-1) + j of all rows; padding repeats its first row.
     starts = np.cumsum(sizes) - sizes[:, 0]
     places = starts[:, None] + np.where(present, columns, 0)
     together = _Dataset(*(joined(of_all) for of_all in zip(*map(_parts_of, parts))))

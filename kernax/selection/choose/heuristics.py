@@ -57,6 +57,7 @@ def median_lengthscale(X: PyTree, *, per_dimension: bool = False) -> Float[Array
     root_of_length = 1.0
     if of_series:
         lengths = np.full(shape[0], shape[1]) if lengths is None else np.asarray(lengths)
+        # The distance of two series of L steps is about sqrt(L) times that of two steps.
         values = np.asarray(values)[np.arange(shape[1]) < lengths[:, None]]
         root_of_length = np.sqrt(np.median(lengths))
     n, d = values.shape

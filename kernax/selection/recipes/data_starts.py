@@ -127,6 +127,7 @@ def _drawn(
         ends = np.log(ranges[path]).reshape(2, -1)[:, chosen].reshape(2, *theta[path].shape)
         low, high = jnp.asarray(ends, theta[path].dtype)
         # The unconstrained value of a positive parameter is its logarithm.
+        # log value ~ U(log low, log high).
         share = jax.random.uniform(key_of_one, theta[path].shape, theta[path].dtype)
         theta[path] = low + share * (high - low)
     return rebuild(theta)

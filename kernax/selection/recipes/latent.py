@@ -216,6 +216,7 @@ def _summed_loss(
     model: LatentModel, X: PyTree, targets: Array, weights: Array | None
 ) -> Float[Array, ""]:
     """Minus the log evidence of all processes, divided by the sum of the weights."""
+    # -1/n sum_p log q(y_p | theta): the processes are independent, given theta.
     rows = targets.shape[1] if weights is None else jnp.sum(weights)
     return minus_evidences(model, X, targets, weights) / rows
 

@@ -133,6 +133,7 @@ def ridge_fold(model: Model, X: PyTree, y: Array, fold: Folds) -> Float[Array, "
     solution = kernel_ridge(
         model.kernel, X_learn, y[fold.learn], model.ridge, weights=weights, throw=False
     )
+    # (f(x_i) - y_i)^2, f the function fitted to the other rows.
     return (_by_rows(solution.value, points_at(X, fold.score)) - y[fold.score]) ** 2
 
 

@@ -230,6 +230,8 @@ def choose(
     vectors = _groups_of_vectors(start, 2, learning.groups)
     if any(len(np.unique(one)) > 1 for one in vectors.values()):
         names.append("a lengthscale for each column")
+    # Nested folds: run i learns all stages without outer fold i, on inner folds of the other
+    # rows, and is judged on fold i; the last run learns from all rows.
     outer = count_off(labels, OUTER)
     jobs = [_folds_among(labels, outer != fold) for fold in range(OUTER)]
     jobs.append(_folds_among(labels, outer >= 0))
@@ -355,6 +357,7 @@ class Learning:
                 # Elements of a group have deviations such that it counts as one parameter.
                 counts = np.bincount(of_each.ravel())[of_each]
                 own = deviations[path]
+                # sum_(i < m) (theta - c)^2 / (m s^2) = (theta - c)^2 / s^2.
                 deviations[path] = own * jnp.sqrt(jnp.asarray(counts, own.dtype))
             priors = WeakPriors(priors.centres, deviations, priors.floored)
         return priors, Together(arrays, priors.centres)
