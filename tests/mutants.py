@@ -499,13 +499,14 @@ BATCHES = {
             "core/linalg/eigenproblem.py",
             "(~(finite & report.is_finite()), RESULTS.nonfinite),",
             "(jnp.array(False), RESULTS.nonfinite),",
-            "unsupervised/test_components.py::test_a_matrix_that_is_not_finite_is_no_success",
+            "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[kernel_pca]",
         ),
         Mutant(  # another
             "core/operators/operators.py",
             "return jnp.all(jnp.isfinite(means))",
             "return jnp.array(True)",
-            "sparse/test_import_vectors.py::test_what_is_not_finite_is_said_and_nan_throughout",
+            "contract/test_values.py"
+            "::test_members_that_fail_say_so_and_have_no_numbers[import_vector_machine]",
         ),
         Mutant(  # a point on the boundary that passes for right
             "online/multiplicative.py",

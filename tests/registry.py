@@ -23,7 +23,7 @@ from kernax.likelihoods import (
     Ordinal,
     Poisson,
 )
-from kernax.losses import Absolute, EpsilonInsensitive, Huber, Squared
+from kernax.losses import EpsilonInsensitive, Huber, Squared
 
 KEY = jax.random.key(0)
 NEW = np.random.default_rng(1).normal(size=(4, 2)).astype(DTYPE)
@@ -58,19 +58,19 @@ class Problem(eqx.Module):
 
     @property
     def signs(self):
-        return jnp.where(self.labels == 1, 1, -1).astype(self.X.dtype)
+        return jnp.where(self.labels == 1, 1, -1).astype(self.y.dtype)
 
     @property
     def classes(self):
-        return jax.nn.one_hot(self.labels, 3, dtype=self.X.dtype)
+        return jax.nn.one_hot(self.labels, 3, dtype=self.y.dtype)
 
     @property
     def counts(self):
-        return self.labels.astype(self.X.dtype)
+        return self.labels.astype(self.y.dtype)
 
     @property
     def levels(self):
-        return self.labels.astype(self.X.dtype)
+        return self.labels.astype(self.y.dtype)
 
     @property
     def targets(self):
@@ -328,6 +328,16 @@ def path(verb, **settings):
     return fit
 
 
+def regularised_risk(loss, **settings):
+    """Of a loss with a parameter, which is a number of the problem."""
+
+    def fit(p, **options):
+        given = {"loss": loss(p.offset), "weights": p.weights} | settings | options
+        return kernax.regularised_risk(p.kernel, p.X, p.y, p.strength, **given)
+
+    return fit
+
+
 def support_vector_regression(p, **options):
     return kernax.support_vector_regression(
         p.kernel, p.X, p.y, p.strength, 0.1, weights=p.weights, **SOLVED | options
@@ -358,10 +368,22 @@ def relevance_vector_machine(p, **options):
     )
 
 
+def relevance_vector_machine_of(likelihood):
+    def fit(p, **options):
+        given = {"likelihood": likelihood, "weights": p.weights} | options
+        return kernax.relevance_vector_machine(p.kernel, p.X, p.targets, **given)
+
+    return fit
+
+
+def values_and_evidence(found, p):
+    return function_values(found, p), found.value.log_evidence
+
+
 def import_vector_machine(p, **options):
     """Of all points, which ones come first says nothing."""
-    given = {"rtol": 0.0, "max_vectors": len(p.X), "weights": p.weights} | options
-    return kernax.import_vector_machine(p.kernel, p.X, p.signs, p.strength, **given)
+    given = {"rtol": 0.0, "max_vectors": len(p.y), "weights": p.weights} | options
+    return kernax.import_vector_machine(p.kernel, p.X, p.targets, p.strength, **given)
 
 
 def falkon(p, **options):
@@ -798,13 +820,13 @@ ENTRIES = [
     ),
     Learner(
         "regularised_risk of Huber's loss",
-        of_kernel(kernax.regularised_risk, loss=Huber(0.2), bias=True),
+        regularised_risk(Huber, bias=True),
         order=2,
         numbers=lambda s: {"loss": Huber(s), "rtol": 1e-3 * s},
     ),
     Learner(
         "regularised_risk of a piecewise linear loss",
-        of_kernel(kernax.regularised_risk, loss=Absolute(), solver=SMO),
+        regularised_risk(EpsilonInsensitive, solver=SMO),
         order=2,
         numbers=lambda s: {"loss": EpsilonInsensitive(0.1 * s), **a_solver(s)},
     ),
@@ -842,13 +864,51 @@ ENTRIES = [
         tier_of_slopes="nightly",
     ),
     Learner(
+        "relevance_vector_machine of signs",
+        relevance_vector_machine_of(Bernoulli()),
+        values_and_evidence,
+        target="signs",
+        number="",
+        tolerance=1e-6,
+        fixed=("strength",),
+        in_units=kernel_alone,
+        at_zero=False,
+        tier="nightly",
+        tier_of_slopes="nightly",
+    ),
+    Learner(
+        "relevance_vector_machine of classes",
+        relevance_vector_machine_of(Categorical()),
+        values_and_evidence,
+        target="classes",
+        number="",
+        tolerance=1e-6,
+        fixed=("strength",),
+        in_units=kernel_alone,
+        at_zero=False,
+        tier="nightly",
+        tier_of_slopes="nightly",
+    ),
+    Learner(
         "import_vector_machine",
         import_vector_machine,
         function_values,
         target="signs",
+        order=2,
         tolerance=1e-7,
         numbers=lambda s: {"rtol": 1e-2 * s, "max_vectors": 5},
         shards="nightly",
+        at_zero=False,
+        tier="nightly",
+        tier_of_slopes="nightly",
+    ),
+    Learner(
+        "import_vector_machine of classes",
+        import_vector_machine,
+        function_values,
+        target="classes",
+        tolerance=1e-7,
+        numbers=lambda s: {"rtol": 1e-2 * s, "max_vectors": 5},
         at_zero=False,
         tier="nightly",
         tier_of_slopes="nightly",
@@ -929,6 +989,7 @@ ENTRIES = [
         target="signs",
         number="",
         weights="remove",
+        order=2,
         in_units=None,
         fixed=("strength",),
         takes=("one class",),
@@ -942,6 +1003,7 @@ ENTRIES = [
         latent,
         target="counts",
         number="",
+        order=2,
         in_units=None,
         fixed=("strength",),
         numbers=a_tolerance,

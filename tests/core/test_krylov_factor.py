@@ -2,7 +2,6 @@
 Lanczos quadrature, held to the answers of Cholesky's factor.
 """
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -275,20 +274,6 @@ def test_pivots_make_no_more_columns_than_they_are_allowed(rank, block):
     features = features_of(PivotedCholesky(KEY, rank=rank, block_size=block), form)
     assert features.shape[1] == min(rank, N)
     assert jnp.all(jnp.any(features != 0, 0))
-
-
-@pytest.mark.slow
-def test_one_trace_serves_all_keys_noises_and_targets():
-    @jax.jit
-    @chex.assert_max_traces(n=1)
-    def solved(key, noise, y):
-        solver = ConjugateGradient(
-            preconditioner=PivotedCholesky(key), determinant=StochasticLanczos(key)
-        )
-        return kernax.log_marginal_likelihood(KERNEL, X, y, noise, solver=solver)
-
-    for i in range(3):
-        solved(jax.random.key(i), 0.1 + 0.1 * i, Y + i)
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from conftest import (
     TOLERANCE,
     X64,
     assert_close,
-    check_derivatives,
     marked,
     needs_x64,
     real_data,
@@ -308,27 +307,11 @@ def test_the_unit_of_the_kernel_does_not_matter(scale, fit):
     assert_close(scaled.value(X[0]), fit.value(X[0]), TOLERANCE["solve"])
 
 
-@pytest.mark.nightly
-def test_what_is_not_finite_is_said_and_nan_throughout():
-    def learned(X):
-        solution = machine(X)
-        return solution.value.function.coefficients, solution.result
-
-    coefficients, result = jax.jit(learned)(X.astype(DTYPE) + np.nan)
-    assert result == RESULTS.nonfinite
-    assert np.all(np.isnan(coefficients))
-    overflowing = kernax.Custom(lambda p, x, z: jnp.exp(1000.0 * (1 + x @ z) ** 2).astype(x.dtype))
-    with pytest.raises(kernax.errors.NonFiniteError):
-        machine(kernel=overflowing, throw=True)
-
-
 @needs_x64
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"y": np.eye(3)[np.zeros(N, int)]}, "one class only"),
         ({"y": np.arange(N)}, "-1 and"),
-        ({"ridge": 0.0}, "ridge"),
         ({"rtol": -1.0}, "rtol"),
         ({"max_vectors": 0}, "max_vectors"),
         ({"window": 0}, "window"),
@@ -354,36 +337,6 @@ def test_two_points_are_enough():
 def test_places_are_known_outside_of_compiled_code_only():
     with pytest.raises(ValueError, match="indices"):
         jax.jit(lambda ridge: jnp.asarray(machine(ridge=ridge).value.indices))(RIDGE)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("labels", [y, Y], ids=["signs", "classes"])
-@needs_x64
-def test_derivatives_with_the_points_held_fixed(labels):
-    """Of predictions and the objective, in the lengthscale, the points, the ridge and the weights.
-
-    A small step keeps the chosen points as they are.
-    """
-    at = jnp.asarray(rng.normal(size=(3, 2)))
-
-    def learned(lengthscale, X, ridge, weights):
-        solution = machine(X, labels, ridge, kernax.RBF(lengthscale), rtol=1e-2, weights=weights)
-        return jax.vmap(solution.value.function)(at), solution.stats["objective"]
-
-    arguments = (jnp.asarray(1.0), jnp.asarray(X), jnp.asarray(RIDGE), jnp.ones(N))
-    check_derivatives(learned, arguments, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.nightly
-@needs_x64
-def test_second_derivatives_in_the_ridge():
-    def f(ridge):
-        return machine(ridge=ridge, rtol=1e-2).value(X[0])
-
-    slope = jax.jit(jax.grad(f))
-    h = 1e-5
-    differences = (slope(RIDGE + h) - slope(RIDGE - h)) / (2 * h)
-    np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(f)))(RIDGE), differences, rtol=1e-5)
 
 
 def search_of(labels, ridge=RIDGE, most=18):

@@ -330,7 +330,6 @@ def test_splines_learn_the_noise_of_sinc():
 
 
 CASES = {
-    "noise given": ({}, Y, (NOISE,)),
     "noise learned": ({}, Y, ()),
     "original iteration": ({"solver": EvidenceIteration()}, Y, ()),
     "hyperprior": ({"solver": EvidenceIteration(0.5, 0.1)}, Y, (NOISE,)),
@@ -341,16 +340,7 @@ CASES = {
 @needs_x64
 @pytest.mark.parametrize(
     "case",
-    marked(
-        pytest.mark.nightly,
-        [
-            *list(CASES)[:2],
-            *(pytest.param(case, marks=pytest.mark.slow) for case in list(CASES)[2:]),
-        ],
-        "noise given",
-        "original iteration",
-        "hyperprior",
-    ),
+    marked(pytest.mark.nightly, CASES, "original iteration", "hyperprior"),
 )
 def test_derivatives_at_the_maximum_are_those_of_differences(case):
     options, y, noise = CASES[case]
@@ -373,31 +363,6 @@ def test_derivatives_at_the_maximum_are_those_of_differences(case):
 
 def _is_set(places, others):
     return jnp.all(jnp.sort(places) == jnp.sort(others))
-
-
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    ("likelihood", "y"),
-    [
-        (Bernoulli(), SIGNS),
-        pytest.param(Categorical(), np.eye(3)[(np.arange(N) * 3) // N], marks=pytest.mark.nightly),
-    ],
-    ids=["signs", "classes"],
-)
-def test_derivatives_of_machines_of_labels_are_those_of_differences(likelihood, y):
-    expected = fit(y=y, likelihood=likelihood).value.places
-    weights = np.linspace(0.5, 1.5, N)
-
-    def figures(scale, X, weights):
-        value = fit(X, y, scale, likelihood=likelihood, weights=weights, throw=False).value
-        same = _is_set(value.places, expected)
-        values = value.log_evidence, jax.vmap(value)(jnp.asarray(NEW)), value.covariance
-        return jax.tree.map(lambda leaf: jnp.where(same, leaf, jnp.nan), values)
-
-    expected = fit(y=y, likelihood=likelihood, weights=weights).value.places
-    arguments = SCALE, jnp.asarray(X), jnp.asarray(weights)
-    check_derivatives(figures, arguments, rtol=1e-5, atol=1e-6)
 
 
 # Batches, weights, traces.
@@ -434,22 +399,6 @@ def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
         assert_close(others[2], gradients, TOLERANCE["solve"])
     alone = jax.jit(jax.grad(lambda y: fitted(y, 65)[0]))(y[2])
     assert_close(alone, gradients[2], TOLERANCE["solve"])
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_weight_of_two_repeats_a_point_of_labels_and_zero_removes_it():
-    y, likelihood = SIGNS, Bernoulli()
-    weights = np.ones(N)
-    weights[3] = 2.0
-    weights[8] = 0.0
-    found = fit(y=y, likelihood=likelihood, weights=weights).value
-    rows = np.append(np.delete(np.arange(N), 8), 3)
-    expected = fit(X[rows], y[rows], likelihood=likelihood).value
-    np.testing.assert_allclose(found.log_evidence, expected.log_evidence, atol=1e-8)
-    np.testing.assert_array_equal(X[found.indices], np.sort(expected.vectors, 0))
-    assert_close(jax.vmap(found)(NEW), jax.vmap(expected)(NEW), 1e-6)
-    assert 8 not in found.indices
 
 
 def test_shifted_units_of_the_targets_change_nothing_else():

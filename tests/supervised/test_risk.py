@@ -260,33 +260,6 @@ def test_a_quantile_has_its_share_of_points_below(data):
     assert np.sum(below > 1e-5) <= 0.3 * 25 <= np.sum(below > -1e-5)
 
 
-@pytest.mark.slow
-@needs_x64
-@pytest.mark.parametrize(
-    "loss",
-    [
-        kernax.losses.Huber(0.3),
-        pytest.param(kernax.losses.EpsilonInsensitive(0.2), marks=pytest.mark.slow),
-    ],
-    ids=name,
-)
-def test_gradients_reach_the_kernel_the_targets_and_the_loss(data, loss):
-    X, y, _ = data
-
-    def value(scale, shift, loss, solver=None):
-        f = kernax.regularised_risk(
-            kernax.RBF(scale), X, y + shift * X[:, 0], 0.3, loss=loss, solver=solver, throw=False
-        ).value
-        return jnp.sum(jnp.sin(jax.vmap(f)(X[:5] + 0.1)))
-
-    finest = fine(loss) and kernax.solvers.SMO(rtol=1e-12)  # at 1e-9 differences are good to 4e-5
-    sloped = jax.jit(jax.value_and_grad(lambda *args: value(*args, finest), (0, 1, 2)))
-    slopes, h = sloped(0.9, 0.1, loss)[1], 1e-5
-    at = lambda a, b, c: sloped(0.9 + a, 0.1 + b, jax.tree.map(lambda leaf: leaf + c, loss))[0]
-    for slope, move in zip(jax.tree.leaves(slopes), np.eye(3) * h):
-        np.testing.assert_allclose(slope, (at(*move) - at(*-move)) / (2 * h), rtol=2e-5)
-
-
 @pytest.mark.nightly
 @needs_x64
 def test_gradients_at_the_default_tolerance_are_those_at_a_fine_one(data):

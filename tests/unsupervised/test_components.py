@@ -127,16 +127,6 @@ def test_components_beyond_the_rank_are_zero_and_signs_are_fixed():
     np.testing.assert_array_equal(A[:, 1:], 0)
 
 
-@needs_x64
-def test_shuffled_rows_shuffle_the_projections():
-    """U03."""
-    points = np.random.default_rng(0).normal(size=(10, 3))
-    order = np.random.default_rng(1).permutation(10)
-    P = kernax.kernel_pca(kernax.RBF(), points, 3).value.function.values(points)
-    Q = kernax.kernel_pca(kernax.RBF(), points[order], 3).value.function.values(points[order])
-    np.testing.assert_allclose(Q, P[order], atol=1e-12)
-
-
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("options", [{"truncated": True}, {"block_size": 16}])
@@ -236,16 +226,6 @@ def test_components_refuse_what_makes_no_sense():
     failed = kernax.kernel_pca(indefinite, np.arange(3), 1, throw=False)
     assert np.isnan(failed.value.variances).all()
     assert np.isnan(failed.value.function.coefficients).all()
-
-
-@needs_x64
-def test_a_matrix_that_is_not_finite_is_no_success():
-    K = jnp.eye(4).at[1, 2].set(jnp.nan).at[2, 1].set(jnp.nan)
-    found = jax.jit(
-        lambda K: kernax.kernel_pca(kernax.Precomputed(K), jnp.arange(4), 2, throw=False)
-    )(K)
-    assert found.result == kernax.RESULTS.nonfinite
-    assert np.isnan(found.value.variances).all()
 
 
 # Canonical correlations.
