@@ -1,13 +1,19 @@
-"""A string, a set, a tree and a mixed tuple through every learner, values and gradients: points
-need not be vectors.
+"""A string, a set, a tree and a mixed tuple through learners of the registry, values and gradients:
+points need not be vectors.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import registry
 from conftest import DTYPE, needs_x64
+from registry import LEARNERS, Problem, options_of
 
 import kernax
 
@@ -55,126 +61,73 @@ def mixed():
 POINTS = {make.__name__: make for make in (strings, sets, trees, mixed)}
 
 
-def ridge(kernel, X):
-    return kernax.kernel_ridge(kernel, X, y, 0.5, throw=False).value
+class Structured(Problem):
+    """A problem of the registry on points of another kind, with a kernel of one parameter."""
+
+    make: Callable = eqx.field(static=True)
+
+    @property
+    def kernel(self):
+        return self.make(self.scale)
 
 
-def logistic(kernel, X):
-    return kernax.kernel_logistic(kernel, X, y, 0.5, throw=False).value
-
-
-def machine(kernel, X):
-    return kernax.svm(
-        kernel, X, y, 1.0, solver=kernax.solvers.SMO(1e-12), throw=False
-    ).value  # for the differences
-
-
-def process(kernel, X):
-    return kernax.condition(kernax.GaussianProcess(kernel), X, y, 0.3, throw=False).value.mean
-
-
-def vectors(kernel, X):
-    return kernax.import_vector_machine(kernel, X, y, 0.5, rtol=1e-2, throw=False).value.function
-
-
-def relevance_vectors(kernel, X):
-    return kernax.relevance_vector_machine(kernel, X, y, noise=0.3, throw=False).value
-
-
-def components(kernel, X):
-    f = kernax.kernel_pca(kernel, X, 2, throw=False).value.function
-    return lambda x: f(x)[0] - 0.5 * f(x)[1]
-
-
-def clusters(kernel, X):
-    """Soft memberships, so warm that there is one fixed point."""
-    key = jax.random.key(0)
-    options = {"key": key, "temperature": 0.4, "max_steps": 5000, "throw": False}
-    found = kernax.kernel_kmeans(kernel, X, 2, **options).value
-    return lambda x: found.function(x)[0] + found.membership(x)[1]
-
-
-def stream(kernel, X):
-    """Steps of a gradient along the points, with room for five."""
-    rule = kernax.online.StochasticGradient(kernax.losses.Logistic(), 0.1, 0.5)
-    learner = kernax.online.DualLearner(rule, kernel, kernax.online.Merge(5))
-    return kernax.online.run(learner, X, y, throw=False).value.function
-
-
-def recursive(kernel, X):
-    learner = kernax.online.KernelRecursiveLeastSquares(kernel, 0.5, 8)
-    return kernax.online.run(learner, X, y, throw=False).value.function
-
-
-def adaptive(kernel, X):
-    """Coefficients with a rate each, of at most five points."""
-    budget = kernax.online.RemoveOldest(5)
-    learner = kernax.online.DualAdagrad(kernax.losses.Logistic(), kernel, budget, 0.5)
-    return kernax.online.run(learner, X, y, throw=False).value.function
-
-
-def _latent_mean(verb):
-    """The mean of f given signs, whatever the approximation."""
-
-    def learn(kernel, X):
-        prior = kernax.GaussianProcess(kernel)
-        posterior = verb(prior, X, y, kernax.likelihoods.Probit(), throw=False).value
-        return posterior.process.mean
-
-    return learn
-
-
-LEARNERS = {
-    learn.__name__: learn
-    for learn in (
-        *(ridge, logistic, machine, process, vectors, relevance_vectors),
-        *(components, clusters, stream, recursive, adaptive),
-    )
-} | {
-    verb.__name__: _latent_mean(verb)
-    for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
-}
-
-
-QUICK = {("strings", "ridge"), ("mixed", "ridge")}  # the others take long to compile
 # Kinds of points take turns: each is met by several learners, and each learner meets one.
-KINDS = list(POINTS)
-PAIRS = [(KINDS[place % len(KINDS)], learner) for place, learner in enumerate(LEARNERS)]
-CASES = [
-    pytest.param(kind, learner, marks=[] if (kind, learner) in QUICK else pytest.mark.nightly)
-    for kind, learner in sorted({*PAIRS, *QUICK})
-]
+NAMES = (
+    "kernel_ridge",
+    "kernel_logistic",
+    "svm",
+    "condition",
+    "import_vector_machine",
+    "relevance_vector_machine",
+    "kernel_pca",
+    "kernel_kmeans",
+    "stream that merges",
+    "recursive least squares",
+    "dual Adagrad",
+    "laplace",
+    "expectation_propagation",
+    "variational",
+)
+CASES = [(list(POINTS)[place % len(POINTS)], name) for place, name in enumerate(NAMES)]
 
 
 @pytest.mark.nightly
 @needs_x64
-@pytest.mark.parametrize(("kind", "learner"), CASES)
-def test_every_learner_takes_any_points_and_is_differentiable(kind, learner):
-    """Values against the same learner on the Gram matrix; the derivative of a sum of predictions in
-    the kernel's parameter.
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_learners_take_any_points_and_are_differentiable(kind, name, monkeypatch):
+    """Values against the same learner on the Gram matrix; the derivative in the kernel's parameter
+    against differences.
     """
     X, kernel = POINTS[kind]()
-    learn = LEARNERS[learner]
+    entry = LEARNERS[name]
+    temperature = name == "kernel_kmeans"  # so warm that there is one fixed point
+    fields = vars(entry.problem) | {
+        "scale": PARAMETER,
+        "X": X,
+        "y": y,
+        "labels": (y > 0).astype(int),
+        "weights": np.ones(8),
+        "strength": jnp.asarray(0.4 if temperature else entry.strength),
+    }
+    p = Structured(**fields, make=kernel)
+
+    def outputs(p):
+        monkeypatch.setattr(registry, "NEW", p.X)
+        return entry.outputs(entry.fit(p, **options_of(entry)), p)
 
     def total(parameter):
-        values = jax.vmap(learn(kernel(parameter), X))(X)
-        return jnp.sum(jnp.arange(1.0, 9.0) * values), values
+        found = outputs(replace(p, scale=parameter))
+        return sum(jnp.sum(jnp.sin(output)) for output in jax.tree.leaves(found)), found
 
     sloped = jax.jit(jax.value_and_grad(total, has_aux=True))
-    (_, values), slope = sloped(PARAMETER)
+    (_, found), slope = sloped(PARAMETER)
     K = kernax.Precomputed(kernax.gram(kernel(PARAMETER), X))
-    np.testing.assert_allclose(values, _of_gram(learner)(K), rtol=1e-6, atol=1e-6)
+    of_gram = replace(p, X=np.arange(8, dtype=np.int32), make=lambda _: K)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(outputs(of_gram)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     h = 1e-5
     ahead, behind = (sloped(PARAMETER + step)[0][0] for step in (h, -h))
     np.testing.assert_allclose(slope, (ahead - behind) / (2 * h), rtol=1e-5, atol=1e-8)
-
-
-def _of_gram(learner):
-    def predict(K):
-        rows = np.arange(8, dtype=np.int32)
-        return jax.vmap(LEARNERS[learner](K, rows))(rows)
-
-    return jax.jit(predict)
 
 
 @pytest.mark.nightly
