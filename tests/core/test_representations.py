@@ -7,17 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, marked, needs_x64
-from references import answers_by_numpy, answers_of_a_factor
+from conftest import DTYPE, X64, assert_close, marked, needs_x64
 
 import kernax
-from kernax import RBF, Matern32, On
-from kernax.core.base.weights import PointWeights
-from kernax.core.grid.grid import GridGram
-from kernax.core.grid.grid_factor import GridFactor
-from kernax.core.grid.gridding import grid_for
-from kernax.core.line.kalman_factor import KalmanFactor
-from kernax.core.line.line import LineGram, OrderAlongLine
+from kernax import RBF, Matern32
 from kernax.errors import ConditionWarning
 from kernax.solvers import ConjugateGradient, Grid, JitteredCholesky, PivotedCholesky, StateSpace
 
@@ -71,55 +64,6 @@ def problems():
 
 PROBLEMS = problems()
 each = pytest.mark.parametrize("name", PROBLEMS)
-
-
-def points_on_a_grid(kernel, X, weights):
-    return GridGram(kernel, jnp.asarray(X), grid_for(kernel, X, weights, 20, 20))
-
-
-def points_along_a_line(kernel, X, weights):
-    return LineGram(kernel, jnp.asarray(X), OrderAlongLine.of(X, 0, 0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("representation", "kind", "points", "kernel"),
-    [
-        (
-            points_along_a_line,
-            KalmanFactor,
-            np.sqrt([[9, 2, 5, 8, 5, 0, 7, 1, 3, 5, 4]]).T,
-            Matern32(),
-        ),
-        (
-            points_on_a_grid,
-            GridFactor,
-            grid([0.0, 0.4, 1.1], [0.3, 0.5, 0.9, 2.0])[:-1],
-            1.3 * On(Matern32(), 0) * On(RBF(), 1),
-        ),
-        pytest.param(
-            points_on_a_grid,
-            GridFactor,
-            grid(1 + 0.3 * np.arange(12))[1:],
-            RBF(0.6),
-            marks=pytest.mark.nightly,
-        ),
-    ],
-    ids=["line", "cells", "times"],
-)
-def test_a_factor_answers_as_every_factor_does(representation, kind, points, kernel):
-    """Also of copies of a point, along a line."""
-    values = np.array([1, 2, 0, 1, 1, 0.5, 1, 1, 1, 1, 1]).astype(DTYPE)
-    gram = representation(kernel, points.astype(DTYPE), values)
-    weights = PointWeights(jnp.asarray(values))
-    shift = weights.shift_of(jnp.asarray(0.2, DTYPE))
-    columns = jnp.asarray(np.random.default_rng(1).normal(size=(11, 2)), DTYPE)
-    found = answers_of_a_factor(gram, weights, shift, columns, kind)
-    expected = answers_by_numpy(gram, weights, shift, columns)
-    assert found.pop("result") == kernax.RESULTS.successful
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert_close(found[name], value, TOLERANCE["solve"])
 
 
 @needs_x64
