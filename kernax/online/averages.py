@@ -26,7 +26,8 @@ def moved_average(
     """
     if mean is None:
         return None
-    # mean_t = (1 - v) mean_(t-1) + v f_t, v = (a + 1) / (t + a) (Shamir & Zhang 2013).
+    # mean_t = (1 - v) mean_(t-1) + v f_t, v = (a + 1) / (t + a) (Shamir & Zhang 2013). At t = 1, v
+    # is one, so that the function zero before the first step does not count.
     a = jnp.asarray(averaging, mean.dtype)
     weight = (a + 1) / (steps.astype(mean.dtype) + a)
     return mean + weight * (now - mean)

@@ -93,11 +93,13 @@ def perceptron_bound(f: Function, X: PyTree, y: ArrayLike) -> Float[Array, ""]:
             "add a constant to the kernel instead"
         )
     delta = jnp.min(values)
-    radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
+    square_of_radius = jnp.max(gram_diagonal(f.kernel, cast(as_stack(X, "X"), delta.dtype)))
+    # With g = f / delta, y_i g(x_i) >= 1. After M mistakes of a perceptron h, each of which adds
+    # y_i k(x_i, .), <h, g> >= M and |h|^2 <= M R^2, so that M <= |h| |g| <= sqrt(M) R |g|.
     # `norm^2 / delta^2` is inf unless f separates the points: delta is positive.
     separates = delta > 0
     over_square = jnp.where(separates, (f.norm / jnp.where(separates, delta, 1)) ** 2, jnp.inf)
-    bound = radius * over_square
+    bound = square_of_radius * over_square
     return jnp.where(f.bias == 0, bound, jnp.nan)
 
 
@@ -184,11 +186,12 @@ def winnow_bound(
     # gamma = min_i y_i u.x_i / |u|_1, and X_inf^2 = (max_ij |x_ij|)^2.
     gamma = jnp.min(signs * matmul(points, weights)) / positive_or_one(jnp.sum(abs(weights)))
     square = jnp.max(abs(points)) ** 2
-    # A finite stand-in where u does not separate the classes.
+    # The progress eta gamma - eta^2 X_inf^2 / 2 is largest at eta = gamma / X_inf^2; 1 is a finite
+    # stand-in for gamma where u does not separate the classes.
     best = jnp.where(gamma > 0, gamma, 1) / square
     eta = best if rate is None else as_scalar(rate, weights.dtype, "rate", POSITIVE)
-    # The number of mistakes is at most entropy / progress. At the best rate, gamma / X_inf^2, the
-    # progress is gamma^2 / (2 X_inf^2).
+    # The number of mistakes is at most entropy / progress. At the best rate the progress is
+    # gamma^2 / (2 X_inf^2).
     progress = eta * gamma - eta**2 * square / 2
     # The relative entropy to uniform weights is at most ln d, or ln 2 d for both signs.
     entropy = math.log(len(weights) * (2 if balanced else 1))
@@ -229,7 +232,8 @@ def disjunction_bound(
     if not theta >= 1:
         raise ValueError(f"threshold must be at least 1, but is {theta:g}")
     # The sum of all weights stays positive: with p promotions and d demotions
-    # 0 <= n + p (a - 1) theta - d (1 - 1 / a) theta. The mistakes are p + d.
+    # 0 <= n + p (a - 1) theta - d (1 - 1 / a) theta, so that d <= n a / (theta (a - 1)) + p a. The
+    # mistakes are p + d.
     promotions = k * (1 + math.log(theta) / math.log(promotion))
     return promotions * (1 + promotion) + n * promotion / (theta * (promotion - 1))
 

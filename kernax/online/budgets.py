@@ -107,6 +107,7 @@ class NoBudget(AbstractBudget):
         return None
 
     def place(self, memory, kernel, support, new, coefficient):
+        # If no slot is free, support.size is the capacity: the point is not stored, and is lost.
         nothing = jnp.zeros_like(support.coefficients)
         return Placement(support.size, nothing, memory, support.size >= self.capacity)
 
@@ -132,6 +133,7 @@ class RemoveOldest(AbstractBudget):
         return None
 
     def place(self, memory, kernel, support, new, coefficient):
+        # The ages of free slots are zero, but the index only counts if no slot is free.
         return _in_place_of(_place(jnp.argmin(support.ages)), support)
 
 
@@ -190,7 +192,8 @@ class Merge(AbstractBudget):
         removed = points_at(support.points, place)
         row = support.row(kernel, removed)
         others = (support.places != place) & (support.squares > 0)
-        # With x the removed point, the nearest of the others has the largest `k(x, z)^2 / k(z, z)`.
+        # With x the removed point, min_a |k(x, .) - a k(z, .)|^2 = k(x, x) - k(x, z)^2 / k(z, z):
+        # the nearest of the others has the largest k(x, z)^2 / k(z, z).
         explained = jnp.where(others, row**2 / positive_or_one(support.squares), -1)
         nearest = _place(jnp.argmax(stop_gradient(explained)))
         # The projection of c k(x, .) on k(z, .) is c k(x, z) / k(z, z) k(z, .).
@@ -232,7 +235,7 @@ class Project(AbstractBudget):
         # Approximate linear dependence: x is kept if |k(x, .) - p|^2 > tolerance k(x, x).
         is_kept = at.is_independent(self.tolerance) & (support.size < self.capacity)
         place = jnp.where(is_kept, support.size, self.capacity)
-        # The coefficients of the projection, L^-T times the coordinates L^-1 k(X, x).
+        # p = sum_i a_i k(x_i, .) with a = K^-1 k(X, x): L^-T times the coordinates L^-1 k(X, x).
         onto = coefficient * memory.coefficients(at.inside)
         change = jnp.where(is_kept, 0, onto)
         return Placement(place, change, memory.with_point(place, at), jnp.asarray(False))

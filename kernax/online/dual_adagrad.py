@@ -148,7 +148,8 @@ class DualAdagrad(AbstractOnlineLearner):
         self, parts: _Parts, new: Newcomer, slope: Number, kernel: AbstractKernel
     ) -> _Parts:
         """The points with a new point, or without it if its coefficient is zero."""
-        # The coefficient of x itself starts from c = 0 and G = 0: g = s k(x, x), and sqrt(G) = |g|.
+        # The coefficient of x itself starts from c = 0 and G = 0: g = s k(x, x), sqrt(G) = |g|, and
+        # c = soft(-g, l1) / (|g| / rate + ridge).
         gradient = slope * new.square
         coefficient = self._step(jnp.zeros_like(gradient), gradient, abs(gradient))
 

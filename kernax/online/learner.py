@@ -75,6 +75,7 @@ class AbstractOnlineLearner(Printed):
         If targets are numbers or counts: whether the loss is positive, as most losses are unless
         the prediction is exact.
         """
+        # With f(x) = 0 neither sign is predicted, which counts as wrong.
         if self.loss.targets == "signs":
             return y * prediction <= 0
         return self.loss(y, prediction) > 0

@@ -94,6 +94,7 @@ class MultiplicativeState(AbstractOnlineState):
         """The weights multiplied by `base^(step phi)`, and those of the negatives by `base^(-step
         phi)`, where phi are the features at a point.
         """
+        # e+_i <- e+_i + step phi_i, and e-_i <- e-_i - step phi_i.
         change = _signs(self.exponents) * (step * phi)[None]
         return MultiplicativeState(
             features=features,
@@ -121,6 +122,7 @@ def weights_of_one(
     features: Any, point: PyTree, *, balanced: bool, base: Any = None, bias: Any = 0.0
 ) -> MultiplicativeState:
     """The state with all weights one, including those of the negatives."""
+    # b^0 = 1 for each weight.
     phi = eqx.filter_eval_shape(features_at, features, point)
     return MultiplicativeState(
         features=features,

@@ -29,6 +29,7 @@ class Coordinates(eqx.Module):
         A rest that is not finite counts as independent, so that it enters the basis, where the
         check of the state finds it.
         """
+        # rest = k(x, x) - v.v, a difference with an error of up to m eps k(x, x).
         rounding = len(self.inside) * eps_of(self.inside)
         is_more = self.rest > jnp.maximum(tolerance, rounding) * self.square
         return is_more | ~jnp.isfinite(self.rest)
@@ -76,7 +77,8 @@ def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
     """The coordinates of `k(x, .)` once its point is in that slot; those of its projection if the
     slot is the capacity.
     """
-    # The next row of L: L^-1 k(X, x), and sqrt(k(x, x) - |L^-1 k(X, x)|^2) on the diagonal.
+    # The next row of L: L^-1 k(X, x), and sqrt(k(x, x) - |L^-1 k(X, x)|^2) on the diagonal. The
+    # root is not used at a rest <= 0, where the slot is the capacity.
     height = jnp.sqrt(positive_or_one(at.rest))
     return at.inside.at[place].set(height, mode="drop")
 

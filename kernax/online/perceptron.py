@@ -141,7 +141,7 @@ class _Perceptron(eqx.Module):
 
     def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
         """The change of the coefficient of point i, nonzero if its prediction is a mistake."""
-        # f(x_i) = w.phi(x_i), or its stored value.
+        # f(x_i) = w.phi(x_i), O(m), or its stored value, O(1).
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
         one = jnp.ones_like(value)  # the rule does not use the step and the square
         return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
@@ -185,6 +185,7 @@ class _Perceptron(eqx.Module):
 
 @compiled
 def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
+    # The solution is a step function of K and y: its derivative is zero.
     gram = stop_gradient(task.gram())
     in_features = task.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()

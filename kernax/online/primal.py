@@ -112,7 +112,8 @@ def moved_by_rule(
     phi = features(x)
     f = matmul(state.weights, phi)
     step = (state.steps + 1).astype(f.dtype)
-    # As in a kernel's space, with phi for k(x, .) and phi.phi = k(x, x).
+    # As in a kernel's space, with phi for k(x, .) and phi.phi = k(x, x): the inner products of all
+    # functions are those of their weights.
     move = learner.rule.move(step, f, y, matmul(phi, phi))
     # w <- shrink w + coefficient phi(x), and then the penalty, if any.
     weights = afterwards(move.shrink * state.weights + move.coefficient * phi, step)

@@ -50,6 +50,8 @@ class RecursiveFit(eqx.Module):
     @property
     def residual(self) -> Float[Array, ""]:
         """`|A w - b| / |b|` for the weights w of the recursion."""
+        # A w = b are the normal equations. A and b are plain sums, with far smaller rounding errors
+        # than the recursion for A^-1.
         left = matmul(self.squares, self.weights) - self.products
         return jnp.linalg.norm(left) / positive_or_one(jnp.linalg.norm(self.products))
 
@@ -141,7 +143,7 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
     def init(self, point):
         support = empty_support(point, self.capacity)
         dtype = support.coefficients.dtype
-        # The fit of no points.
+        # The fit of no points: w = 0, A^-1 = I / ridge, A = ridge I, b = 0.
         ridge = self.ridge.astype(dtype)
         nothing = jnp.zeros(self.capacity, ridge.dtype)
         identity = jnp.eye(self.capacity, dtype=ridge.dtype)
@@ -163,6 +165,8 @@ class KernelRecursiveLeastSquares(AbstractOnlineLearner):
         at = state.basis.coordinates(new.row, new.square, support.size)
         # f(x) = w . L^-1 k(X, x).
         f = matmul(state.fit.weights, at.inside)
+        # A needed point adds a coordinate, in which all points before it are zero; any other enters
+        # by the coordinates of its projection.
         has_room = support.size < self.capacity
         is_needed = at.is_independent(self.tolerance)
         place = jnp.where(is_needed & has_room, support.size, self.capacity)

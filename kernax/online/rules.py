@@ -95,6 +95,7 @@ class Perceptron(AbstractRule):
         return Hinge()
 
     def move(self, step, f, y, square):
+        # A step along the subgradient of max(0, -y f(x)), where f(x) = 0 is a mistake.
         return Move(jnp.ones_like(f), jnp.where(y * f <= 0, self.rate * y, 0))
 
 
@@ -118,6 +119,7 @@ class MarginPerceptron(AbstractRule):
         return Hinge()
 
     def move(self, step, f, y, square):
+        # A step along the subgradient of max(0, margin - y f(x)), the kink included.
         return Move(jnp.ones_like(f), jnp.where(y * f <= self.margin, self.rate * y, 0))
 
 
@@ -205,6 +207,7 @@ class LeastMeanSquares(AbstractRule):
         return Squared()
 
     def move(self, step, f, y, square):
+        # The gradient of 1/2 (y - f(x))^2 in f is -(y - f(x)) k(x, .).
         return Move(jnp.ones_like(f), self.rate * (y - f))
 
 
@@ -294,6 +297,7 @@ class StochasticGradient(AbstractRule):
                 )
 
     def move(self, step, f, y, square):
+        # The gradient of L(y, f(x)) + ridge/2 |f|^2 in f is L'(y, f(x)) k(x, .) + ridge f.
         rate = jnp.asarray(self.rate(step), f.dtype)
         shrink = 1 - rate * self.ridge
         # 1 - (1 / ridge) ridge may be rounded to either side of zero.

@@ -225,6 +225,8 @@ def _run(learner, X, y, present, state):
             new = tree_where(is_present, new, arrays)
         return new, prediction
 
+    # state_i, f_(i-1)(x_i) = update(state_(i-1), x_i, y_i): the prediction is that of the function
+    # before y_i.
     arrays, predictions = lax.scan(step, arrays, (X, y, present))
     end = eqx.combine(arrays, fixed)
     seen = jnp.ones(len(y), bool) if present is None else present
