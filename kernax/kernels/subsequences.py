@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import integer, positive
-from kernax.core.base.powers import times_power_of_two
+from kernax.core.base.powers import normal_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
 from kernax.kernels.texts import OF_TEXTS, Strings, check_strings
 
@@ -50,21 +50,22 @@ class Subsequence(AbstractWideRange):
 
     def scaled(self, x, z):
         check_strings(x, z)
-        # A match counts decay^2, here times 2^-power, and k is the sum times 2^(length power).
-        power = self._power_per_match(x, z)
-        half = jnp.floor(power / 2)  # in two steps: decay^2 alone may underflow
-        factor = times_power_of_two(self.decay, -half) * times_power_of_two(
-            self.decay, half - power
-        )
+        # decay = m 2^e, and a match counts m^2 2^-r in place of decay^2, which may underflow:
+        # k is the sum times 2^(length (2 e + r)).
+        e = jnp.round(jnp.log2(lax.stop_gradient(self.decay))).astype(jnp.int32)
+        r = self._bits_of_reach(x, z)
+        m = self.decay * normal_power_of_two(-e, self.decay.dtype)
+        factor = m**2 * normal_power_of_two(-r, self.decay.dtype)
         sums = _batched_last(partial(_gapped, self.length - 1, _one_longer))
-        return sums(_floats(x), _floats(z), self.decay, factor), self.length * power
+        exponent = self.length * (2 * e + r)
+        return sums(_floats(x), _floats(z), self.decay, factor), exponent.astype(factor.dtype)
 
-    def _power_per_match(self, x: Strings, z: Strings) -> Float[Array, ""]:
-        """The exponent of the power of two by which each match of two tokens is divided.
+    def _bits_of_reach(self, x: Strings, z: Strings) -> Int[Array, ""]:
+        """The exponent r of the power of two nearest to the number of positions within reach.
 
-        It is about log2 of decay^2 times the number of positions within reach, halfway between the
-        largest and the smallest values that occur, so that neither leaves the range of floats. The
-        positions are those of the shorter string, without its padding.
+        That is `sum_i decay^i` over the positions of the shorter string, without its padding, and
+        at least 1. With a match of `decay^2 2^-r` the sums of all lengths are about halfway between
+        the largest and the smallest that occur, so that none leaves the range of floats.
         """
         log_decay = jnp.log(lax.stop_gradient(self.decay))
         places = jnp.arange(x.codes.shape[-1], dtype=log_decay.dtype)
@@ -73,7 +74,7 @@ class Subsequence(AbstractWideRange):
         logs = jnp.where(is_token, places * log_decay, -jnp.inf)
         top = jnp.max(logs, initial=0)
         log_reach = top + jnp.log(jnp.maximum(jnp.sum(jnp.exp(logs - top)), 1))
-        return jnp.floor((2 * log_decay + log_reach) / math.log(2))
+        return jnp.round(log_reach / math.log(2)).astype(jnp.int32)
 
 
 class AllSubsequences(AbstractKernel):
