@@ -51,6 +51,8 @@ def gamma_quantiles(
         return jnp.maximum(t - (jnp.log(F) - log_u) / slope, lowest)
 
     t = lax.fori_loop(0, 24, lambda _, t: step(a, t), start)
+    # One more step from the solution, in which alpha has a derivative: dt / dalpha = -(d log F /
+    # dalpha) / (d log F / dt), by the implicit function theorem.
     by_newton = jnp.exp(step(moderate, t))
     return jnp.where(is_large, by_expansion, by_newton / moderate)
 
@@ -105,6 +107,8 @@ def _temme_coefficients() -> list[list[float]]:
 
 def _leading(size: int) -> np.ndarray:
     """The series of mu in eta, `mu - log(1 + mu) = eta^2 / 2`: `mu mu' = eta (1 + mu)`."""
+    # At eta^n: sum_i mu_i (n + 1 - i) mu_(n + 1 - i) = mu_(n - 1), in which mu_n occurs for i = 1
+    # and i = n, as (n + 1) mu_n.
     mu = [0.0, 1.0]
     for n in range(2, size):
         crossed = sum(mu[i] * (n + 1 - i) * mu[n + 1 - i] for i in range(2, n))
@@ -114,6 +118,7 @@ def _leading(size: int) -> np.ndarray:
 
 def _reciprocal(series: np.ndarray) -> np.ndarray:
     """The series of the reciprocal of a series that begins with one."""
+    # sum_i a_i b_(n - i) = 0 for n > 0, with a_0 = 1.
     inverse = [1.0]
     for n in range(1, len(series)):
         inverse.append(-sum(series[i] * inverse[n - i] for i in range(1, n + 1)))

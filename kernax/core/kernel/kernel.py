@@ -548,9 +548,11 @@ class Sum(AbstractCombinator):
         return of_stack
 
     def spectral_parts(self, dim):
+        # The Fourier transform is linear.
         return tuple(part for term in self.terms for part in term.spectral_parts(dim))
 
     def state_space(self, harmonics):
+        # The sum of independent processes has the sum of their kernels.
         return of_all(SumOfStates, [term.state_space(harmonics) for term in self.terms])
 
 
@@ -588,6 +590,7 @@ class Product(AbstractCombinator):
         return functools.reduce(convolved, [term.spectral_parts(dim) for term in self.terms])
 
     def state_space(self, harmonics):
+        # h.A P h of Kronecker products is the product of those of the factors.
         return of_all(ProductOfStates, [term.state_space(harmonics) for term in self.terms])
 
 
@@ -631,6 +634,7 @@ class Scaled(AbstractCombinator):
             return None
 
         def of_stack(X: PyTree) -> tuple[Array, Array]:
+            # scale (F F^T + diag(r)) = (sqrt(scale) F) (sqrt(scale) F)^T + diag(scale r).
             features, remainder = inner(X)
             return jnp.sqrt(self.scale) * features, self.scale * remainder
 
@@ -670,6 +674,7 @@ class Power(AbstractCombinator):
         )
 
     def spectral_parts(self, dim):
+        # As of a product of equal factors: S convolved with itself.
         return functools.reduce(convolved, [self.kernel.spectral_parts(dim)] * self.degree)
 
     def state_space(self, harmonics):
@@ -703,6 +708,7 @@ class Constant(AbstractKernel):
         return lambda x: jnp.sqrt(self.value)[None]
 
     def spectral_parts(self, dim):
+        # All of S is at frequency zero.
         return (fixed_part(self.value, (), jnp.zeros(0, self.value.dtype)),)
 
     def state_space(self, harmonics):

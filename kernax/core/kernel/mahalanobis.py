@@ -49,7 +49,8 @@ class Mahalanobis(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z, self.factor[0])
         if self.kernel.is_stationary:
-            # A x and A z would round away the difference of two points far from zero.
+            # |A x - A z| = |A (x - o) - A (z - o)| for any origin o. A x and A z would round away
+            # the difference of two points far from zero.
             origin = origin_of_pairs(lax.stop_gradient(x), lax.stop_gradient(z))
             x = x - origin
             z = z - origin

@@ -133,6 +133,7 @@ class On(AbstractKernel):
                 f"On(kernel, {self.where!r}) selects a column twice, and has no spectrum here: "
                 "select each column once"
             )
+        # Frequencies are those of k in the selected columns, and zero in the others.
         parts = self.kernel.spectral_parts(len(places))
         return tuple(
             part._replace(columns=tuple(places[column] for column in part.columns))

@@ -182,6 +182,7 @@ class Beta(AbstractPrior):
     support: ClassVar[Interval] = Interval(0.0, 1.0)
 
     def log_density(self, value):
+        # (a - 1) log v + (b - 1) log(1 - v) - log B(a, b).
         value = jnp.asarray(value)
         inside = (value > 0) & (value < 1)
         log_density = stats.beta.logpdf(jnp.where(inside, value, 0.5), self.a, self.b)
@@ -190,6 +191,7 @@ class Beta(AbstractPrior):
 
 def _folded(log_density: Array, value: ArrayLike) -> Array:
     """The density of the absolute value of a number with an even density."""
+    # |v| has the density p(v) + p(-v) = 2 p(v).
     return jnp.where(jnp.asarray(value) >= 0, log_density + math.log(2), -jnp.inf)
 
 
@@ -240,6 +242,7 @@ def log_prior(model: PyTree, priors: Priors) -> Float[Array, ""]:
     if not chosen:
         raise ValueError(f"priors has no prior for any parameter: {listed(entries)}")
     dtype = jnp.result_type(*(entry.value for entry, _ in chosen))
+    # sum_j log p_j(v_j), over the elements of arrays as well.
     total = jnp.zeros((), dtype)
     for entry, prior in chosen:
         prior = cast(prior, entry.value.dtype)

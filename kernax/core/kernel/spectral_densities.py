@@ -147,5 +147,5 @@ class AbstractScaleMixture(AbstractStationary, AbstractSpectral):
             deviations = jnp.sqrt(tau)[:, None] / (2 * jnp.pi * lengthscale)
             return jnp.zeros_like(deviations), deviations
 
-        weight = jnp.ones_like(lengthscale, shape=())
+        weight = jnp.ones_like(lengthscale, shape=())  # k(x, x)
         return (SpectralPart(weight, tuple(range(dim)), self.n_normals, law),)

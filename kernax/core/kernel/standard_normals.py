@@ -90,6 +90,7 @@ def quasi_random(
     product = lax.fori_loop(0, _DIGITS, with_digit, jnp.zeros_like(digits))
     shortened = jnp.right_shift(product ^ shift[None, :], jnp.uint32(_DIGITS - kept))
     between_zero_and_one = (shortened.astype(dtype) + 0.5) * 2.0**-kept
+    # Phi^-1(u) is standard normal for a uniform u.
     return ndtri(between_zero_and_one)
 
 

@@ -41,6 +41,8 @@ class ConstantState(AbstractStateSpace):
 
     value: Float[Array, ""]
 
+    # k = value: h = 1, P = value and A = 1.
+
     def observation(self):
         return jnp.ones_like(self.value)[None]
 
@@ -56,6 +58,8 @@ class ScaledStates(AbstractStateSpace):
 
     model: AbstractStateSpace
     scale: Float[Array, ""]
+
+    # scale h.A P h = h.A (scale P) h.
 
     def observation(self):
         return self.model.observation()

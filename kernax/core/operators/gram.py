@@ -139,6 +139,7 @@ def gram_operator(
         if ridge is None:
             return operator
         ridge = as_scalar(ridge, dtype_of(X), "ridge", NONNEGATIVE)
+        # K + ridge I is S K S + diag(shift) with S = I.
         n = operator.in_size()
         return WeightedForm(operator, UnitWeights(n, ridge.dtype), jnp.full(n, ridge))
     if ridge is not None:

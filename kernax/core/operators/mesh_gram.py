@@ -67,10 +67,12 @@ def _product(
     # block of them is in memory.
     @partial(jax.checkpoint, prevent_cse=False)
     def at_offset(offset, kernel, X, V):
+        # k(X, Z) V_Z stays here, and k(X, Z)^T V_X goes back to the device of Z.
         Z, of_Z = _passed_on((X, V), offset, 1, spread)
         to_X, to_Z = products_both_ways(kernel, X, Z, V, of_Z, most_rows)
         return to_X + _passed_on(to_Z, offset, -1, spread)
 
+    # Each of the two devices meets the other here, so that nothing is passed back.
     @jax.checkpoint
     def opposite(kernel, X, V):
         Z, of_Z = _from_offset(spread.parts // 2, spread, (X, V))
@@ -82,6 +84,7 @@ def _product(
         def step(product, offset):
             return product + at_offset(offset, kernel, X, V), None
 
+        # (K V)_p = k(X_p, X_p) V_p + sum_{q != p} k(X_p, X_q) V_q.
         product = product_by_tiles(kernel, X, V, most_rows * count(X))
         # The offsets below half of the ring; for an even number the opposite device remains.
         if spread.parts > 2:
@@ -121,6 +124,7 @@ def product_over_mesh(
     def of_part(whole, X):
         kernel, Z, V, indices = whole
         if indices is not None:
+            # Row i of this device is row first + i of all X.
             first = lax.axis_index(spread.axes) * count(X)
             indices = indices - first.astype(indices.dtype)
         return product_by_rows(kernel, X, Z, V, most_rows, indices)

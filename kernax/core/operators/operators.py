@@ -214,7 +214,8 @@ class LowRankGram(AbstractGram):
         # compensated product would be no better.
         if extra_bits(len(vector), vector.dtype) < 6:
             return self.mv(vector)
-        # The products of large features with a large vector would overflow.
+        # F (F^T v) = u F (F^T (v / u)): products of large features with a large vector would
+        # overflow.
         scaled, unit = in_own_unit(vector)
         inside = compensated_product(self.features.T, scaled)
         of_features = matmul(self.features, inside) * unit
@@ -324,6 +325,7 @@ def in_places(indices: Indices, values: Float[Array, "m *p"], n: int) -> Float[A
 
 def is_finite(gram: AbstractGram) -> Bool[Array, ""]:
     """Whether K has neither NaN nor inf: the mean of a row with one of them is not finite."""
+    # K 1 / n, one product, for which a matrix-free K need not be stored.
     n = gram.in_size()
     means = stop_gradient(gram).mv(jnp.full(n, 1 / n, gram.in_structure().dtype))
     return jnp.all(jnp.isfinite(means))

@@ -75,6 +75,8 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     else:
         K = symmetric = _by_rows_over_mesh(kernel, X, X, block_size, spread)
     check_scalar(kernel, K)
+    # k(x, x) replaces the rounded diagonal in the value alone: the derivative of K there is that of
+    # k(x, x) already.
     diagonal = _diagonal(*stop_gradient((kernel, X)))
     in_rows = lax.broadcast_in_dim(diagonal.astype(symmetric.dtype), (n, n), (0,))
     exact = lax.select(is_on_diagonal(n), in_rows, lax.stop_gradient(symmetric))

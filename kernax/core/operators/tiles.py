@@ -42,6 +42,7 @@ def product_by_tiles(
     pairs = min(
         largest // dtype_of(X).itemsize, most_pairs // _TOGETHER, pairs_at_once(kernel, X, X)
     )
+    # 2 m + 1 blocks with odd m: 3 modulo 4.
     least = -(-count(X) // max(1, math.isqrt(pairs)))
     number_of_blocks = least + (3 - least) % 4
     product = _Tiles.of(kernel, X, V, number_of_blocks).product()
@@ -111,7 +112,8 @@ class _Tiles(eqx.Module):
         """The contributions of one block and the two at an offset from it to the product: for the
         rows of their tiles, and for the columns.
         """
-        # K of a block and two others, without the diagonal of K.
+        # K_ij of a block i and two others j, without the diagonal of K: K_ij V_j contributes to
+        # block i of the product, and K_ij^T V_i to the blocks j.
         tile = all_pairs(self.kernel, _copied(rows), _copied(columns)).astype(of_rows.dtype)
         first = offset == 0
         tile = jnp.where(first & jnp.eye(*tile.shape, dtype=bool), 0, tile)
@@ -220,6 +222,7 @@ def product_by_rows(
             return in_registers.reshape(count(X), *V.shape[1:])
 
     def entry(numbered):
+        # (k(X, Z) V)_i = sum_j k(x_i, z_j) V_j.
         i, x = numbered
         row = _row(kernel, x, Z)
         if indices is not None:

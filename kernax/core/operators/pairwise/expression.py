@@ -266,11 +266,12 @@ def _add(a: Number, b: Number) -> Number:
     if _is_scaled(a) and _is_scaled(b) and a.arguments[0] is b.arguments[0]:
         # t a + t b = t (a + b), so that a common factor is multiplied once.
         (t, rest) = a.arguments
-        if t.is_normal:
+        if t.is_normal:  # otherwise a + b might overflow where t a + t b does not
             return _scaled(t, _add(rest, b.arguments[1]))
     if a.operation == "mul" and b.operation != "mul":
         (a, b) = (b, a)
     if b.operation == "mul":
+        # x y + a is one instruction.
         return Number(PAIR, "fma", (*b.arguments, a))
     return Number(PAIR, "add", (a, b), function=lax.add)
 
@@ -328,6 +329,7 @@ def _select(condition: Number, no: Number, yes: Number) -> Number:
         return yes if condition.array else no
     if no is yes:
         return no
+    # where(a < 0, 0, a) = max(a, 0).
     is_clamp = condition.operation == "lt" and condition.arguments[0] is no
     if is_clamp and _is_zero(condition.arguments[1]) and _is_zero(yes):
         return _computed("max", lax.max, no, yes)

@@ -174,6 +174,7 @@ def _jvp(primals, tangents, *, trace, sizes, interpret):
                 arguments[i] = value
             return function(*arguments)
 
+        # d function = sum_i (d function / d a_i) da_i over the arguments a_i that move.
         at = [primals[i] for i in moving]
         along = [pairs[i][1] for i in moving]
         return jax.jvp(of_moving, at, along)[1]
@@ -222,6 +223,9 @@ def _transpose(cotangents, *flat, trace, sizes, interpret):
 
         return list(jax.linear_transpose(linear, *(shapes[i] for i in wanted))(of_pair))
 
+    # With out_i = sum_j f(theta, row_i, column_j) and the cotangents c_i of out_i:
+    #     row_i gets sum_j (df / d row_i)^T c_i,  column_j gets sum_i (df / d column_j)^T c_i,
+    #     theta gets sum_i sum_j (df / d theta)^T c_i.
     # The numbers of rows and columns are known even if none of their arrays is.
     rows = (rows, cotangents, jnp.zeros(n, cotangents[0].dtype))
     columns = (columns, jnp.zeros(m, cotangents[0].dtype))

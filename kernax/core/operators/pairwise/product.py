@@ -68,6 +68,7 @@ def product_in_registers(
     others = (places(count(columns)), columns, V)
     if not is_arithmetic(term, parameters, rows, others):
         return None
+    # (k(X, Z) V)_i = sum_j k(x_i, z_j) V_j, without the terms i = j if Z is X.
     product = sum_over_pairs(term, parameters, rows, others, interpret=how == "interpreter")
     return product if Z is not None else product + expand_to(diagonal_of(kernel, X), V) * V
 

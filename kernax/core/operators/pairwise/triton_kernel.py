@@ -70,6 +70,7 @@ def sums_of(
         name="sum_over_pairs",
         **options,
     )(theta, rows, columns)
+    # (splits, outputs, rows): the sum over all columns is that over the splits.
     totals = jnp.sum(of_splits[:, : len(numbers), :n], 0)
     results = []
     for output in outputs:
