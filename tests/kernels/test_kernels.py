@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, check_derivatives, marked, needs_x64
 
 import kernax
 
@@ -399,8 +399,8 @@ CURVATURES = {
 }
 
 
-@pytest.mark.parametrize("d", [3, 12])
-@pytest.mark.parametrize("name", CURVATURES)
+@pytest.mark.parametrize("d", [pytest.param(3, marks=pytest.mark.slow), 12])
+@pytest.mark.parametrize("name", marked(pytest.mark.slow, CURVATURES, "Matern52"))
 def test_mixed_second_derivatives_at_coincident_points_are_exact(name, d):
     """d^2 k / dx dz = diag(c / lengthscale^2) at x = z, in every combination of modes, for one pair
     and for stacks.

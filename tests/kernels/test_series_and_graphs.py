@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +89,7 @@ def test_vectors_that_are_far_apart_have_finite_values_and_gradients():
     assert not np.any(slopes[1][1, 2:])
 
 
+@pytest.mark.slow
 @needs_x64
 def test_derivatives_are_difference_quotients_to_second_order():
     some = series([3, 5, 4], 1)
@@ -135,25 +137,23 @@ def test_what_is_no_series_is_refused():
 
 
 @needs_x64
-@pytest.mark.parametrize(
-    "learn",
-    [
-        lambda kernel, X: kernax.gram(kernel, X),
-        lambda kernel, X: kernax.svm(kernel, X, jnp.array([1.0, -1.0]), 1.0),
-        lambda kernel, X: kernax.kernel_ridge(kernel, X, jnp.array([1.0, 2.0]), 0.1),
-    ],
-)
-def test_series_of_different_lengths_in_a_list_are_sent_to_the_function_that_pads_them(learn):
+def test_series_of_different_lengths_in_a_list_are_sent_to_the_function_that_pads_them():
     X = series([3, 2])
     stored = np.empty(2, object)
     stored[:] = X
-    for kernel in (GlobalAlignment(kernax.RBF()), kernax.Normalised(GlobalAlignment(kernax.RBF()))):
-        for came in (X, stored):
+    learners: Any = (
+        kernax.gram,
+        lambda kernel, X: kernax.svm(kernel, X, jnp.array([1.0, -1.0]), 1.0),
+        lambda kernel, X: kernax.kernel_ridge(kernel, X, jnp.array([1.0, 2.0]), 0.1),
+    )
+    alignment = GlobalAlignment(kernax.RBF())
+    for kernel in (alignment, kernax.Normalised(alignment)):
+        for learn, came in itertools.product(learners, (X, stored)):
             with pytest.raises(
                 ValueError, match=r"points .*: kernax\.kernels\.GlobalAlignment\.pad"
             ):
                 learn(kernel, came)
-        learn(kernel, pad(X))
+        kernax.gram(kernel, pad(X))
 
 
 def test_the_median_lengthscale_of_series_is_cuturis():

@@ -192,6 +192,7 @@ def test_a_learner_that_changes_its_kernel_is_refused_and_not_ignored():
         online.run(tuner, X, T)
 
 
+@needs_x64
 def test_memory_does_not_grow_with_the_stream():
     def temporary(n):
         learner = LEARNERS["merge"][0]
@@ -224,6 +225,19 @@ def test_what_is_not_finite_is_no_success():
     learner, y = LEARNERS["merge"]
     with pytest.raises(ValueError, match="X holds NaN"):
         online.run(learner, np.where(np.arange(N)[:, None] == 3, np.nan, X), y)
+    nan = kernax.Custom(lambda _, x, z: jnp.sum(x * z) * jnp.nan)
+    with pytest.raises(kernax.errors.NonFiniteError):
+        online.run(online.DualLearner(GRADIENT, nan, online.NoBudget(N)), X, Y)
+    steep = online.StochasticGradient(Squared(), 0.0, 1e6)
+    learner = online.DualLearner(steep, RBF, online.NoBudget(60 * N))
+    with pytest.raises(kernax.errors.NonFiniteError):
+        online.run(learner, np.tile(X, (60, 1)), np.tile(T, 60))
+
+
+@pytest.mark.slow
+@needs_x64
+def test_what_only_a_trace_knows_to_be_nan_is_no_success():
+    learner, y = LEARNERS["merge"]
     traced = jax.jit(lambda X: online.run(learner, X, y, throw=False))
     broken = traced(jnp.asarray(X).at[3].set(jnp.nan))
     assert broken.result == kernax.RESULTS.nonfinite
@@ -238,13 +252,6 @@ def test_what_is_not_finite_is_no_success():
     assert count(X) == np.sum(online.run(learner, X, y).value.mistakes)
     with pytest.raises(Exception, match="NaN or inf appeared"):
         jax.block_until_ready(count(jnp.asarray(X).at[3].set(jnp.nan)))
-    nan = kernax.Custom(lambda _, x, z: jnp.sum(x * z) * jnp.nan)
-    with pytest.raises(kernax.errors.NonFiniteError):
-        online.run(online.DualLearner(GRADIENT, nan, online.NoBudget(N)), X, Y)
-    steep = online.StochasticGradient(Squared(), 0.0, 1e6)
-    learner = online.DualLearner(steep, RBF, online.NoBudget(60 * N))
-    with pytest.raises(kernax.errors.NonFiniteError):
-        online.run(learner, np.tile(X, (60, 1)), np.tile(T, 60))
 
 
 def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
@@ -253,6 +260,7 @@ def test_a_rate_function_that_leaves_beyond_zero_is_no_success():
         online.run(online.DualLearner(rule, RBF, online.NoBudget(N)), X, Y)
 
 
+@needs_x64
 @pytest.mark.parametrize(
     "made",
     [

@@ -118,6 +118,7 @@ def scales(values, weights):
     return jax.vmap(lambda w: standards_of(values, w).scale)(weights)
 
 
+@needs_x64
 def test_a_batch_member_that_cannot_be_standardised_is_nan_alone(X):
     values = jnp.asarray(X).at[0, 1].set(jnp.nan)
     w = jnp.ones((2, n), DTYPE).at[1, 0].set(0)
@@ -160,6 +161,7 @@ def test_predictions_with_their_noise_come_in_units_and_squared_units(X, y):
     np.testing.assert_allclose(variance, f.variance(X[0]) + 0.1 * y.std() ** 2)
 
 
+@needs_x64
 def test_points_that_are_no_vectors_stay_as_they_are():
     texts = kx.strings.encode(["ACG", "CCA", "GTT", "ACC"])
     fit = lambda X, y, w: kx.kernel_ridge(kx.Spectrum(2), X, y, 1e-3).value
