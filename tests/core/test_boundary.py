@@ -519,20 +519,37 @@ def test_functions_without_weights_do_not_advise_them_for_missing_targets():
             call()
 
 
-def test_a_first_fit_to_arrays_of_numpy_is_one_program():
+def programs_of(call):
+    """How many programs a call compiles."""
     programs = []
 
     def listen(event, seconds, **_):
         if event == "/jax/core/compile/jaxpr_to_mlir_module_duration":
             programs.append(event)
 
-    X = np.linspace(0, 1, 53, dtype=DTYPE)[:, None]
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        kernax.kernel_ridge(kernax.RBF(0.3), X, X[:, 0], 0.1)
+        call()
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-    assert len(programs) == 1
+    return len(programs)
+
+
+def test_a_first_fit_to_arrays_of_numpy_is_one_program():
+    X = np.linspace(0, 1, 53, dtype=DTYPE)[:, None]
+    assert programs_of(lambda: kernax.kernel_ridge(kernax.RBF(0.3), X, X[:, 0], 0.1)) == 1
+    assert programs_of(lambda: kernax.svm(kernax.RBF(0.3), X, np.sign(X[:, 0] - 0.4), 0.1)) == 1
+
+
+def test_a_first_gradient_outside_of_jit_compiles_the_function_and_its_derivative():
+    X = np.linspace(0, 1, 59, dtype=DTYPE)[:, None]
+
+    def evidence(scale, noise, y):
+        return kernax.log_marginal_likelihood(kernax.RBF(scale), X, y, noise)
+
+    arguments = (DTYPE(0.3), DTYPE(0.1), X[:, 0])
+    # The third one makes the number 1, with which JAX starts the derivative.
+    assert programs_of(lambda: jax.grad(evidence, (0, 1, 2))(*arguments)) <= 3
 
 
 @needs_x64

@@ -23,7 +23,7 @@ from kernax._advice import OVER_A_MESH
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
-from kernax.core.base.numerics import as_array, is_concrete, values_of
+from kernax.core.base.numerics import as_array, is_concrete, strongly_typed, values_of
 from kernax.core.base.parameters import as_floats
 from kernax.core.base.solution import warn
 from kernax.core.base.weights import AbstractWeights, PointWeights, UnitWeights
@@ -391,10 +391,9 @@ def as_scalar(
                 f"{name} must be {interval.demand}, but {number.item():g} is {rounded.item():g} in "
                 f"{rounded.dtype}, the precision of the data"
             )
-        if not isinstance(value, jax.Array):
+        if not isinstance(value, jax.Array) or rounded == 0:
             return as_array(rounded)
-        value = 0.0 if rounded == 0 else value
-    array = lax.convert_element_type(value, dtype)  # strongly typed
+    array = strongly_typed(as_array(value), dtype)
     return array if is_concrete(value) else guarded_parameter(array, name, interval, thrown_by)
 
 
@@ -413,7 +412,7 @@ def as_numbers(
     value: Any, dtype: Any, name: str, interval: Interval, thrown_by: str | None = None
 ) -> Float[Array, " r"]:
     """A vector of numbers (r,) in the data's dtype. Raises ValueError outside the interval."""
-    array = _as_array(value, name).astype(dtype)
+    array = strongly_typed(_as_array(value, name), dtype)
     if array.ndim != 1 or not array.size:
         raise ValueError(
             f"{name} must be a vector of numbers (r,), at least one, but has shape {array.shape}"
@@ -430,7 +429,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any, thrown_by: str | None = None)
     """A noise variance >= 0: a number, or one for each point (n,)."""
     if not isinstance(noise, list) and np.ndim(noise) == 0:
         return as_scalar(noise, dtype, "noise", NONNEGATIVE, thrown_by)
-    array = _as_array(noise, "noise").astype(dtype)
+    array = strongly_typed(_as_array(noise, "noise"), dtype)
     if array.shape != (n,):
         raise ValueError(
             f"noise must be a number or have shape ({n},), one per point, but has shape "
@@ -451,7 +450,7 @@ def as_noise(noise: ArrayLike, n: int, dtype: Any, thrown_by: str | None = None)
 
 def as_targets(y: ArrayLike, n: int, dtype: Any, name: str = "y", *, finite: bool = True) -> Array:
     """Targets `(n,)` or `(n, outputs)` in the data's dtype and, on request, finite."""
-    targets = _as_array(y, name).astype(dtype)
+    targets = strongly_typed(_as_array(y, name), dtype)
     if targets.ndim not in (1, 2) or len(targets) != n or targets.shape[1:] == (0,):
         raise ValueError(
             f"{name} must have shape ({n},) or ({n}, outputs) to go with {n} points, but has shape "
@@ -472,7 +471,7 @@ def as_weights(
     """Non-negative weights `(n,)`, not all zero, in the data's dtype; ones for None."""
     if weights is None:
         return UnitWeights(n, np.dtype(dtype))
-    array = _as_array(weights, name).astype(dtype)
+    array = strongly_typed(_as_array(weights, name), dtype)
     if array.shape != (n,):
         raise ValueError(
             f"{name} must have shape ({n},), one per point, but have shape {array.shape}"

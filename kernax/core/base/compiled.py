@@ -9,6 +9,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.core
+import numpy as np
+from jax import lax
 from jax.extend import core as jex
 
 # On GPUs XLA compiles every matrix product of floats dozens of times, to choose the fastest form in
@@ -87,6 +90,19 @@ def compiled_call(function: Callable, *args: Any) -> Any:
 def nothing_is_traced() -> bool:
     """Whether no JAX transformation is active, so that a call is compiled as its own program."""
     return jex.get_opaque_trace_state() == _state_without_trace()
+
+
+def is_staging() -> bool:
+    """Whether operations are recorded in a program, as under `jit`, and not computed at once, as
+    outside of it, also under `jax.grad` and `jax.vmap`.
+    """
+    return isinstance(lax.stage(_zero()), jax.core.Tracer)
+
+
+@cache
+def _zero() -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(np.zeros((), bool))
 
 
 @cache

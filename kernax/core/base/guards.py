@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from kernax.core.base.intervals import Interval, flushed, nan_outside
-from kernax.core.base.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete, known_value
 
 
 class Parameter(NamedTuple):
@@ -47,12 +47,23 @@ def guarded_parameters(
             only. On several devices values only become NaN, because the devices that do not raise
             would wait for the one that does.
     """
+    # Under `jax.grad` alone the values are known. NumPy checks them without a program for each
+    # operation, and nothing changes if all are inside.
+    if all(map(_is_known_to_be_inside, parameters)):
+        return [each.value for each in parameters]
     are_inside = [each.interval.inside(each.value) for each in parameters]
     if thrown_by is not None and parameters and jax.device_count() == 1:
         sound = _raising_check(parameters, are_inside, thrown_by)
         # The values depend on the check, so that XLA computes nothing from them without it.
         are_inside = [is_inside & sound for is_inside in are_inside]
     return [nan_outside(each.value, inside) for each, inside in zip(parameters, are_inside)]
+
+
+def _is_known_to_be_inside(parameter: Parameter) -> bool:
+    """Whether a value is known, on this process, and inside."""
+    value = known_value(parameter.value)
+    is_here = value is not None and getattr(value, "is_fully_addressable", True)
+    return is_here and parameter.interval.contains(value)
 
 
 def _raising_check(

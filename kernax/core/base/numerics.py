@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.compiled import nothing_is_traced
+from kernax.core.base.compiled import is_staging
 
 # Up to this many coordinates are summed one by one, which is exact and as fast as a matrix product.
 _UNROLLED = 8
@@ -476,13 +476,39 @@ def is_concrete(*trees: PyTree) -> bool:
     return True
 
 
+def known_value(array: Any) -> Any:
+    """An array that is not being traced, or is only being differentiated, without its derivative;
+    None if its value is not known yet.
+    """
+    if is_concrete(array):
+        return array
+    value = None if is_staging() else lax.stop_gradient(array)
+    if value is None or not is_concrete(value):  # a member of a batch
+        return None
+    return value if isinstance(value, jax.Array) else np.asarray(value)
+
+
 def as_array(value: Any) -> Array:
-    """`jnp.asarray(value)`, which would compile a program for each shape of arrays of NumPy."""
+    """`jnp.asarray(value)`, which would compile a program for each shape of arrays of NumPy, and
+    under `jax.grad` for each shape of arrays of JAX.
+    """
+    if isinstance(value, jax.Array):
+        return value
     is_of_numpy = isinstance(value, (np.ndarray, np.generic))
-    if is_of_numpy and not isinstance(value, np.ma.MaskedArray) and nothing_is_traced():
+    if is_of_numpy and not isinstance(value, np.ma.MaskedArray) and not is_staging():
         # A copy, as JAX may keep the memory of the array that it is given.
         return jax.device_put(np.array(value))
     return jnp.asarray(value)
+
+
+def strongly_typed(array: Array, dtype: Any) -> Array:
+    """An array in a dtype, without a weak type, which would make `jit` compile again.
+
+    Under `jax.grad` it would be a program of its own for an array that is so already.
+    """
+    if array.dtype == dtype and not array.weak_type:
+        return array
+    return lax.convert_element_type(array, dtype)
 
 
 def values_of(array: Any) -> np.ndarray:

@@ -20,12 +20,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, PyTree
 
-from kernax.core.base.compiled import nothing_is_traced
+from kernax.core.base.compiled import is_staging
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
-from kernax.core.base.numerics import as_array, is_concrete
+from kernax.core.base.numerics import as_array, is_concrete, strongly_typed
 from kernax.core.base.solution import warn
 from kernax.errors import UndeclaredFieldWarning
 
@@ -168,7 +167,7 @@ def as_floats(value: Any, name: str = "a parameter") -> Array:
 
     Raises ValueError for anything but real numbers.
     """
-    if isinstance(value, (bool, int, float)) and nothing_is_traced():
+    if isinstance(value, (bool, int, float)) and not is_staging():
         return as_array(np.asarray(value, float))
     is_list = isinstance(value, (list, tuple))
     if isinstance(value, (bool, int, float)) or (is_list and not is_concrete(value)):
@@ -190,7 +189,7 @@ def as_floats(value: Any, name: str = "a parameter") -> Array:
     array = as_array(array)
     is_float = jnp.issubdtype(array.dtype, jnp.inexact) and not is_list
     dtype = array.dtype if is_float else jnp.result_type(float)
-    return lax.convert_element_type(array, dtype)  # a weak type would make jit compile again
+    return strongly_typed(array, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -415,14 +414,16 @@ def _as_number(value: Any) -> Any:
     """
     if value is None or not is_concrete(value):
         return value
-    return jnp.asarray(float(value))
+    # `jnp.asarray` would be a program of its own outside of `jit`.
+    number = float(value)
+    return jnp.asarray(number) if is_staging() else jax.device_put(number)
 
 
 def _as_steps(value: Any) -> Array:
     """A number of steps, possibly traced, limited to the range of the counter."""
     most = np.iinfo(np.int32).max
     if is_concrete(value) and np.ndim(value) == 0:
-        return jnp.asarray(min(int(value), most), jnp.int32)
+        return as_array(np.asarray(min(int(value), most), np.int32))
     most = min(most, np.iinfo(value.dtype).max)
     return jnp.minimum(value, most).astype(jnp.int32)
 

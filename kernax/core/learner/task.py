@@ -25,7 +25,7 @@ from kernax.core.base.boundary import (
 )
 from kernax.core.base.compiled import AbstractCheckedFirst
 from kernax.core.base.intervals import Interval, flushed
-from kernax.core.base.numerics import is_concrete
+from kernax.core.base.numerics import is_concrete, known_value
 from kernax.core.base.solution import Suspect
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
@@ -210,7 +210,8 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
         return y
     if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
         return y
-    if is_concrete(array) and all_finite(array):
+    known = known_value(array)
+    if known is not None and all_finite(known):
         return y
     array = jnp.asarray(array)
     values = weights.values
@@ -221,8 +222,8 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     first = jnp.min(jnp.where(values > 0, places, n))
     is_first = (places == first).reshape(n, *(1,) * (array.ndim - 1))
     # sum_i [i = first] y_i.
-    known = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
-    filled = jnp.where(removed, known, array)
+    target = jnp.sum(jnp.where(is_first, array, 0), 0, keepdims=True)
+    filled = jnp.where(removed, target, array)
     # NumPy accepts lists as well.
     rows = "np.isfinite(y)" if array.ndim == 1 else "np.isfinite(y).all(1)"
     weighted = "" if weights.given is None else "weights * "

@@ -536,7 +536,7 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
     The dual may then have many local solutions.
     """
     seen = solution.stats["indefinite"]
-    if is_concrete(seen) and jnp.any(seen):
+    if is_concrete(seen) and np.asarray(seen).any():
         # The message names the smallest eigenvalue of K among the points of positive weight, of at
         # most as many as take about a second. The smallest eigenvalue of all points is no larger.
         points = task.present()
