@@ -144,6 +144,7 @@ def in_smallest_size(
 
     The last size must always be sufficient. A batch has one size, the largest that a member needs.
     """
+    # The index of the first size >= needed; the last size is not compared.
     branches = [partial(function, size) for size in sizes]
     if len(sizes) == 1:
         return branches[0](*operands)

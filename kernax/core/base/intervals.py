@@ -74,6 +74,7 @@ class Interval:
         """The inverse of `constrain`, which does not exist at an end of the interval."""
         if math.isinf(self.low):
             return value
+        # log(v - low), or log((v - low) / (high - v)).
         above = jnp.log(value - self.low)
         if math.isinf(self.high):
             return above
@@ -85,6 +86,7 @@ class Interval:
             return jnp.zeros_like(theta)
         if math.isinf(self.high):
             return theta
+        # The slope of low + L sigmoid(theta) is L sigmoid(theta) sigmoid(-theta), L = high - low.
         return (
             math.log(self.high - self.low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
         )

@@ -78,6 +78,7 @@ def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
 
 def plus_diagonal(A: Float[Array, "n n"], diagonal: Float[Array, "*n"]) -> Float[Array, "n n"]:
     """`A + diag(diagonal)`, for a vector or a number."""
+    # A_ij + d_i for all j, of which i = j is used: one selection in place of a scatter.
     everywhere = A + jnp.broadcast_to(diagonal, len(A))[:, None]
     return lax.select(is_on_diagonal(len(A)), everywhere, A)
 
@@ -233,6 +234,7 @@ def _sum_of_squares_jvp(primals, tangents):
 
 def _of_scaled(u, lengthscale, dx, dl):
     """The tangent of `u = (x - origin) / l`, None if x and l are constant."""
+    # du = (dx - u dl) / l; the origin is a constant.
     if dl is None:
         return None if dx is None else dx / lengthscale
     return (-u * dl if dx is None else dx - u * dl) / lengthscale
@@ -387,6 +389,7 @@ def safe_sqrt(s: Array) -> Array:
 
 @safe_sqrt.defjvp
 def _safe_sqrt_jvp(primals, tangents):
+    # d sqrt(s) = ds / (2 sqrt(s)).
     root = safe_sqrt(primals[0])
     return root, tangents[0] * jnp.where(root > 0, 1 / (2 * positive_or_one(root)), 0)
 
@@ -427,6 +430,7 @@ def exponential_or_constant(t: Array) -> Array:
 
 @exponential_or_constant.defjvp
 def _exponential_or_constant_jvp(primals, tangents):
+    # d exp(t) = exp(t) dt.
     (t,) = primals
     (dt,) = tangents
     value = exponential_or_constant(t)

@@ -468,6 +468,7 @@ class Rebuild(eqx.Module):
 
         Adding it to a log density of the parameters gives the log density of theta.
         """
+        # Each parameter depends on its own theta alone: the Jacobian is diagonal.
         return sum(
             (jnp.sum(interval.log_slope(theta[path])) for path, interval, _ in self.entries),
             jnp.zeros(()),

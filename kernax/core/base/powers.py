@@ -37,6 +37,7 @@ class PowersOfTwo(eqx.Module):
 
     def times(self, x: Any) -> Any:
         """The exact products with an array, or with a tree of arrays."""
+        # One factor after the other, because 2^exponent itself may leave the range of floats.
         return jax.tree.map(lambda x: x * self.factor * self.factor * self.last, x)
 
 
@@ -103,6 +104,7 @@ def normal_power_of_two(exponent: Int[Array, "*n"], dtype: Any) -> Array:
 
 def lengths(A: Float[Array, "n p"]) -> Float[Array, " p"]:
     """The length of each column, with squares in the range of floats."""
+    # |a| = u |a / u|.
     A, unit = in_own_unit(A, 0)
     return jnp.linalg.norm(A, axis=0) * unit[0]
 

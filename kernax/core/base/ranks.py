@@ -29,5 +29,6 @@ def checked_coverage(coverage: Any) -> float:
 
 def rank_for(coverage: Any, n: int) -> int:
     """`ceil(coverage (n + 1))`, at least 1. Raises ValueError for an invalid coverage."""
-    # Rounding may make 0.9 * 20 larger than 18.
+    # Of n + 1 exchangeable scores the last is among the r smallest with probability r / (n + 1), or
+    # more if there are ties: r >= coverage (n + 1). Rounding may make 0.9 * 20 larger than 18.
     return max(1, math.ceil(checked_coverage(coverage) * (n + 1) - 1e-9))

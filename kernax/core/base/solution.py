@@ -126,6 +126,7 @@ def of_all(results: Any) -> Any:
 
     `nonfinite` and `not_psd` are more severe than other failures.
     """
+    # 2 for a solution that is NaN, 1 for any other failure; argmax finds the first of the largest.
     grave = (results == RESULTS.nonfinite) | (results == RESULTS.not_psd)
     gravity = jnp.where(grave, 2, jnp.where(results == RESULTS.successful, 0, 1))
     return jax.tree.map(lambda leaf: leaf[jnp.argmax(gravity)], results)

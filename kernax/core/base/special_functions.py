@@ -76,7 +76,8 @@ def log_rising(y: Array, b: Array) -> Array:
     """
     is_large = b < 1 / 20
     few = jnp.where(is_large, b, 1 / 20)
-    # (r + y - 1/2) log(1 + b y) - y, and the remainders of both logarithms.
+    # By log Gamma(x) = (x - 1/2) log x - x + log(2 pi) / 2 + st(x) at x = r + y and at r it is
+    # (r + y - 1/2) log(1 + b y) - y + st(r + y) - st(r), with r log(1 + b y) = log(1 + b y) / b.
     powers = scaled_log1p(y, few) - y + (y - 0.5) * jnp.log1p(few * y)
     series = powers + _stirling(few / (1 + few * y)) - _stirling(few)
     r = 1 / jnp.where(is_large, 1, b)

@@ -199,6 +199,7 @@ class PointWeights(AbstractWeights):
         return jnp.where((self.weights > 0) | (ridge > 0), ridge, 1)
 
     def mean(self, values):
+        # sum_i [w_i > 0] v_i / sum_i [w_i > 0].
         present = self.weights > 0
         counted = present | ~jnp.any(present)
         count = jnp.sum(counted, dtype=values.dtype)
@@ -224,7 +225,8 @@ class PointWeights(AbstractWeights):
         return kept + self._without_kept(shift, left), report
 
     def inverse(self, inverse, multiply, shift):
-        # S M^-1 S^-1; columns of points of weight zero are those of D^-1 - S M^-1 S K D^-1.
+        # S M^-1 S^-1; columns of points of weight zero are those of D^-1 - S M^-1 S K D^-1, as
+        # `solve` computes them from the columns of the identity, with D = diag(shift).
         def of_present(inverse):
             return self.roots[:, None] * inverse * self.inverse_roots[None, :]
 
