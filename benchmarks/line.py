@@ -43,7 +43,7 @@ def cases(quick):
 def run_once(n):
     """In a process of its own."""
     jax.config.update("jax_enable_x64", True)
-    jax.block_until_ready(_kernax("Matern32", *data(n), True)())
+    jax.block_until_ready(with_kernax("Matern32", *data(n), True)())
 
 
 def contenders(name, n, derivative):
@@ -51,8 +51,8 @@ def contenders(name, n, derivative):
     other = jax.default_backend() == "cpu"
     words = "parallel scans" if other else "point after point"
     return [
-        Contender("kernax", lambda: _kernax(name, x, y, derivative)),
-        Contender(f"kernax, {words}", lambda: _kernax(name, x, y, derivative, other)),
+        Contender("kernax", lambda: with_kernax(name, x, y, derivative)),
+        Contender(f"kernax, {words}", lambda: with_kernax(name, x, y, derivative, other)),
         Contender("tinygp", lambda: _tinygp(name, x, y, derivative)),
     ]
 
@@ -70,7 +70,7 @@ def _program(evidence, x, y, derivative):
     return Program(jax.value_and_grad(of) if derivative else of, jnp.asarray(START), x, y)
 
 
-def _kernax(name, x, y, derivative, parallel=None):
+def with_kernax(name, x, y, derivative, parallel=None):
     solver = kx.solvers.StateSpace(parallel=parallel)
 
     def evidence(lengthscale, variance, noise, x, y):

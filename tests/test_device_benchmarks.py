@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import needs_x64
 
+page = pytest.importorskip("benchmarks.device.page")
 run = pytest.importorskip("benchmarks.device.run")
 suite = pytest.importorskip("benchmarks.device.suite")
 worker = pytest.importorskip("benchmarks.device.worker")
@@ -24,8 +25,11 @@ def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
     file = tmp_path / "record.json"
     code = run.main("cpu", [], True, 3000.0, file)
     report = json.loads(file.read_text())
-    rows = [record for record in report["rows"] if not record["row"].startswith("GPyTorch")]
+    peers = {row.name for row in run.PEERS}
+    rows = [record for record in report["rows"] if record["row"] not in peers]
     assert {record["row"] for record in rows} == {row.name for row in run.ROWS}
+    ratios = {record["row"]: record.get("kernax_ratio") for record in report["rows"]}
+    assert ratios["joblib: batch of machines, n=200"] > 0
     for record in rows:
         assert "not_measured" not in record, record
         assert record["finite"], record
@@ -66,10 +70,11 @@ def test_no_row_begins_when_the_time_is_over(tmp_path):
 @needs_x64
 def test_the_answers_of_two_devices_are_compared_at_the_checked_size():
     """A comparison that leaves out a leaf, or calls NaN an agreement."""
-    figures = worker._compared(run.ROWS[0], "float64", 20, np.ones((20, 20)))
+    (gram,) = (row for row in run.ROWS if row.name == "gram, d=64")
+    figures = worker._compared(gram, "float64", 20, np.ones((20, 20)))
     assert figures["compared_at"] == 20
     assert not figures["agrees"]
-    assert worker._compared(run.ROWS[0], "float64", 20, None)["agrees"]
+    assert worker._compared(gram, "float64", 20, None)["agrees"]
     assert not worker.agreement([np.ones(2), np.full(2, np.nan)], [np.ones(2), np.ones(2)], 1.0)[
         "agrees"
     ]
@@ -101,3 +106,27 @@ def test_a_failed_learner_is_wrong_and_what_was_not_measured_is_not():
     assert run.is_wrong({"finite": True, "facts": {"successful": False}})
     assert run.is_wrong({"agrees": False, "facts": {}})
     assert not run.is_wrong({"not_measured": "no time was left"})
+
+
+@needs_x64
+def test_bars_on_time_compilation_and_the_time_of_a_peer_are_judged():
+    """A bar that no line of the table shows, or that a quick run judges."""
+    (row,) = (row for row in run.ROWS if row.name == "machine, SMO, large")
+    slow = worker._judged(row, {"seconds": 1.57, "compile_seconds": 20.0})
+    assert slow == {"bar": 1.2, "met": False, "compile_met": False}
+    assert worker._judged(row, {"seconds": 1.0, "compile_seconds": 5.0})["compile_met"]
+    ours = {"row": "evidence and gradient", "precision": "float64", "size": 10, "seconds": 0.05}
+    (peer,) = (row for row in run.PEERS if row.peer == ours["row"])
+    theirs = {"size": 10, "seconds": 0.11}
+    figures = run._against([ours], peer, "float64", theirs, quick=False)
+    assert (figures["ratio_bar"], figures["ratio_met"]) == (0.4, False)
+    assert "ratio_met" not in run._against([ours], peer, "float64", theirs, quick=True)
+    line = run.sentence(ours | theirs | slow | figures)
+    assert "bar 1.2 s MISSED" in line
+    assert "compile bar 6 s MISSED" in line
+    assert "ratio bar 0.4 MISSED" in line
+
+
+@needs_x64
+def test_the_table_of_the_page_on_gpus_is_the_one_that_the_figures_give():
+    assert page.PAGE.read_text() == page.with_table(page.PAGE.read_text())

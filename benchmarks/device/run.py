@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.device import suite
-from benchmarks.device.rows import PEERS, ROWS, Row
+from benchmarks.device.rows import COMPILE_BAR, PEERS, ROWS, Row
 from benchmarks.device.worker import agreement, serve
 
 _PLATFORMS = {"gpu": "cuda,cpu", "cpu": "cpu"}  # the CPU is there as well, for comparison
@@ -145,7 +145,7 @@ def _measure(
                     else {"not_measured": "no time was left"}
                 )
                 if row.peer is not None:
-                    record |= _against(report["rows"], row, precision, record)
+                    record |= _against(report["rows"], row, precision, record, process.quick)
                 report["rows"].append({"row": row.name, "precision": precision} | record)
                 print(sentence(report["rows"][-1]), flush=True)
                 _write(report, file)
@@ -154,18 +154,27 @@ def _measure(
 
 
 def _against(
-    records: list[dict[str, Any]], row: Row, precision: str, record: dict[str, Any]
+    records: list[dict[str, Any]],
+    row: Row,
+    precision: str,
+    record: dict[str, Any],
+    quick: bool,
 ) -> dict[str, Any]:
-    """How far another library's answer is from kernax's, and what share of its time kernax
-    takes.
+    """How far another library's answer is from kernax's, where both are written down, and what
+    share of its time kernax takes.
     """
     ours = next(
         (one for one in records if (one["row"], one["precision"]) == (row.peer, precision)), {}
     )
-    if "answer" not in record or "answer" not in ours or record["size"] != ours["size"]:
+    if "seconds" not in record or "seconds" not in ours or record["size"] != ours["size"]:
         return {}
-    figures = agreement([record["answer"]], [ours["answer"]], row.tolerance(precision))
-    return figures | {"kernax_ratio": ours["seconds"] / record["seconds"]}
+    ratio = ours["seconds"] / record["seconds"]
+    figures: dict[str, Any] = {"kernax_ratio": ratio}
+    if row.ratio_bar is not None and not quick:
+        figures |= {"ratio_bar": row.ratio_bar, "ratio_met": ratio <= row.ratio_bar}
+    if "answer" in record and "answer" in ours:
+        figures |= agreement([record["answer"]], [ours["answer"]], row.tolerance(precision))
+    return figures
 
 
 def is_wrong(record: dict[str, Any]) -> bool:
@@ -201,10 +210,16 @@ def _figures(record: dict[str, Any]) -> list[str]:
         "difference": lambda value: f"difference {value:.1e}",
         "cpu_seconds": lambda value: f"CPU {value * 1e3:.2f} ms at {record['compared_at']}",
         "kernax_ratio": lambda value: f"kernax takes {value:.2f} of it",
-        "met": lambda value: f"bar {record['bar']:g} s {'met' if value else 'MISSED'}",
+        "met": lambda value: f"bar {record['bar']:g} s {_verdict(value)}",
+        "compile_met": lambda value: f"compile bar {COMPILE_BAR:g} s {_verdict(value)}",
+        "ratio_met": lambda value: f"ratio bar {record['ratio_bar']:g} {_verdict(value)}",
         "not_measured": lambda value: f"not measured: {value}",
     }
     return [words(record[name]) for name, words in form.items() if record.get(name) is not None]
+
+
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "MISSED"
 
 
 def _write(report: dict[str, Any], file: Path | None) -> None:
