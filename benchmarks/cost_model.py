@@ -26,7 +26,7 @@ OF_ENTRY = 2 * DIM + 20
 TRAFFIC_OF_ENTRY = 3 * FLOAT
 MATRICES = 8.3  # m x m numbers that `falkon` holds (kernax.core.operators.memory)
 OF_FACTORS = 6  # m^3 operations: three factorisations, and solves with m columns
-HELD_OF_FEATURES = 5.8  # n x D numbers of a QR in float32 (kernax.scale.recommend)
+HELD_OF_FEATURES = 5.8  # n x D numbers of a QR in float32 (kernax.scale.recommendation)
 # The part of one pass over the Gram matrix of a circle whose tiles serve rows and columns.
 OF_CIRCLE = 0.5
 

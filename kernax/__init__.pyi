@@ -36,7 +36,7 @@ from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion, kernel_distance
 from kernax.core.linalg.pivots import inducing_points
 from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
-from kernax.files import load, save
+from kernax.files.container import load, save
 from kernax.gp.expectation_propagation import expectation_propagation
 from kernax.gp.held_out import leave_one_out_predictions
 from kernax.gp.laplace import laplace
@@ -76,7 +76,7 @@ from kernax.scale.centres.choice import choose_centres
 from kernax.scale.centres.falkon import falkon
 from kernax.scale.features.nystrom import nystrom
 from kernax.scale.features.random_features import random_fourier_features
-from kernax.scale.recommend import recommend
+from kernax.scale.recommendation import recommend
 from kernax.selection.choose.cross_validation import cross_validate
 from kernax.selection.choose.folds import k_folds
 from kernax.selection.choose.search import grid_search
@@ -140,7 +140,8 @@ __all__ = [
     "laplace", "expectation_propagation", "variational", "leave_one_out_predictions", "component",
     "pathwise_sample", "inducing_points", "sgpr", "sgpr_bound", "svgp", "svgp_bound",
     # learning parameters
-    "Model", "minimise", "multi_start", "batched", "unconstrain", "describe", "Checkpoint",
+    "Model", "minimise", "multi_start", "batched", "unconstrain", "describe",
+    "Checkpoint",
     # model selection: the rest is in kernax.selection
     "cross_validate", "k_folds", "grid_search",
     # files

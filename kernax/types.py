@@ -20,7 +20,7 @@ from kernax.online.multiplicative import MultiplicativeState
 from kernax.online.primal import PrimalState
 from kernax.online.recursive import RecursiveState
 from kernax.preparation.predictors import ClassPredictor, CountRegressor, Regressor
-from kernax.scale.recommend import Recommendation, Route
+from kernax.scale.recommendation import Recommendation, Route
 from kernax.selection.choose.bootstrap import Bootstrap
 from kernax.selection.choose.comparison import Selection
 from kernax.selection.choose.cross_validation import CrossValidation

@@ -285,7 +285,9 @@ MOVED = {
         AdagradState DualAdagradState DualState MultiplicativeState PrimalState RecursiveState
     """,
     "kernax.scale -> kernax.types": "Recommendation Route",
-    "kernax.scale -> kernax": "choose_centres falkon nystrom random_fourier_features",
+    "kernax.files -> kernax": "load save",
+    "kernax.files -> kernax.errors": "KernaxFileError",
+    "kernax.scale -> kernax": "choose_centres falkon nystrom random_fourier_features recommend",
     "kernax.preparation -> kernax.types": "ClassPredictor CountRegressor Regressor",
     "kernax.preparation -> kernax.preparation.cells": "Column",
     "kernax.preparation -> kernax.preparation.dates": "Date",

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.preparation.predictors import GP, LOGISTIC, RIDGE
-from kernax.scale.recommend import in_bytes
+from kernax.scale.recommendation import in_bytes
 
 _LARGEST = 2**29  # bytes of compiled programs that are kept
 

@@ -18,7 +18,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.memory import available_memory
 from kernax.preparation.predictors import GP, LOGISTIC, RIDGE
-from kernax.scale.recommend import CENTRES, INDUCING, held_by, in_bytes
+from kernax.scale.recommendation import CENTRES, INDUCING, held_by, in_bytes
 from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.stages import MOST_ROWS
 

@@ -12,10 +12,8 @@ package has the other functions. A checksum over the whole content detects damag
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
 # kernax.preparation.
 
-from kernax.errors import KernaxFileError as KernaxFileError
-from kernax.files.container import load as load
+from kernax.core.base.deprecation import moved
 from kernax.files.container import load_notes
-from kernax.files.container import save as save
 from kernax.files.predictor_files import load_predictor, save_predictor
 from kernax.files.registry import register
 
@@ -25,6 +23,15 @@ __all__ = [
     "register",
     "save_predictor",
 ]
+
+__getattr__ = moved(
+    __name__,
+    {
+        "KernaxFileError": "kernax.errors.KernaxFileError",
+        "load": "kernax.load",
+        "save": "kernax.save",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,6 @@ from kernax.scale.centres.choice import (
 from kernax.scale.cluster.rows_over import rows_over
 from kernax.scale.data.chunks import Chunks
 from kernax.scale.data.parquet import ParquetRows
-from kernax.scale.recommend import recommend as recommend  # not the module of this name
 
 __all__ = [
     "AbstractChoice",
@@ -39,6 +38,7 @@ __getattr__ = moved(
         "falkon": "kernax.falkon",
         "nystrom": "kernax.nystrom",
         "random_fourier_features": "kernax.random_fourier_features",
+        "recommend": "kernax.recommend",
     },
 )
 

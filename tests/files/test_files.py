@@ -17,7 +17,9 @@ import safetensors.numpy
 from conftest import DTYPE, needs_x32, needs_x64, untyped
 
 import kernax
-from kernax.files import KernaxFileError, load, load_notes, register, registry, save
+from kernax import load, save
+from kernax.errors import KernaxFileError
+from kernax.files import load_notes, register, registry
 from kernax.kernels import KERNELS as TABLE
 
 SCALES = np.array([0.1, 2.0])

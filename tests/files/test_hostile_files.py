@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import kernax as kx
 from kernax.calibration import Platt
 from kernax.cli.app import app
-from kernax.files import KernaxFileError, load_predictor, save_predictor
+from kernax.errors import KernaxFileError
+from kernax.files import load_predictor, save_predictor
 from kernax.files.model_structure import _module, restored, structure_of
 from kernax.likelihoods import Bernoulli
 from kernax.preparation import Classifier, Standardised, Standards

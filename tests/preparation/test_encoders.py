@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kernax as kx
-from kernax.errors import FeaturelessWarning
-from kernax.files import KernaxFileError, load_predictor, save, save_predictor
+from kernax import save
+from kernax.errors import FeaturelessWarning, KernaxFileError
+from kernax.files import load_predictor, save_predictor
 from kernax.preparation import Standards
 from kernax.preparation.cells import Column, announcement_of_commas, with_decimal_commas
 from kernax.preparation.dates import Date, date_in

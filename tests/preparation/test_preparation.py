@@ -9,8 +9,9 @@ from scipy.special import gammaincc
 from scipy.stats import nbinom, norm
 
 import kernax as kx
-from kernax.errors import FeaturelessWarning
-from kernax.files import KernaxFileError, load, load_predictor, save, save_predictor
+from kernax import load, save
+from kernax.errors import FeaturelessWarning, KernaxFileError
+from kernax.files import load_predictor, save_predictor
 from kernax.likelihoods import NegativeBinomial, Poisson
 from kernax.preparation import Standards, predictors
 from kernax.preparation.cells import Column

@@ -10,7 +10,7 @@ import pytest
 from conftest import DTYPE, FUSED, marked, needs_x64
 
 import kernax
-from kernax.scale.recommend import (
+from kernax.scale.recommendation import (
     BLOCKS,
     CENTRES,
     FEATURES,

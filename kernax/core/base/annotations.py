@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from jax import Array
 
+__all__ = ["ArrayLike", "ParameterArray"]
+
 if TYPE_CHECKING:
-    from jaxtyping import ArrayLike as ArrayLike
+    from jaxtyping import ArrayLike
 
     class ParameterArray:
         """A descriptor for type checkers: a parameter is an array when read, and the constructor of

@@ -728,8 +728,8 @@ class Custom(AbstractKernel):
     point.
 
     `function` is static, so everything that is learned must be in `parameters`, a pytree in which
-    arrays of floats are parameters on the real line. A kernel must be positive semidefinite;
-    `kernax.testing.check_kernel` tests that.
+    arrays of floats are parameters on the real line. A kernel must be positive semidefinite, which
+    is not checked.
 
     Examples:
         >>> def cauchy(scale, x, z):

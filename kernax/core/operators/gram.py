@@ -114,8 +114,7 @@ def gram_operator(
     each product computes K in tiles with at most as many numbers as `block_size` rows (on a CPU, no
     more than fit its caches), in the forward and in the backward pass, so that memory is
     O(block_size n). "auto" stores the matrix for up to 8192 points. It is matrix-free for more
-    points, and for rows over a mesh (`kernax.scale.rows_over`), where each device computes its own
-    rows.
+    points, and for rows over a mesh of devices, where each device computes its own rows.
 
     The operator of X alone is tagged as positive semidefinite for lineax. Without a ridge it has,
     dense or matrix-free, products with one or more columns (`mv`), `diagonal()`, `rows(indices)`,
