@@ -27,6 +27,7 @@ from kernax import (
     types,
 )
 from kernax.core.base.labels import one_hot, signs
+from kernax.core.base.padding import pad
 from kernax.core.base.parameters import unconstrain
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
@@ -140,7 +141,7 @@ __all__ = [
     "laplace", "expectation_propagation", "variational", "leave_one_out_predictions", "component",
     "pathwise_sample", "inducing_points", "sgpr", "sgpr_bound", "svgp", "svgp_bound",
     # learning parameters
-    "Model", "minimise", "multi_start", "batched", "unconstrain", "describe",
+    "Model", "minimise", "multi_start", "batched", "pad", "unconstrain", "describe",
     "Checkpoint",
     # model selection: the rest is in kernax.selection
     "cross_validate", "k_folds", "grid_search",

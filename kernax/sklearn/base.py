@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
 
 from kernax.core.base.boundary import check_some_weight
 from kernax.core.base.intervals import flushed
+from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import Trainable, interior
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.kernel.kernel import AbstractKernel
@@ -43,7 +44,7 @@ from kernax.sklearn.kernels import (
     resolved,
     word_of,
 )
-from kernax.sklearn.rows import Rows, padded, padded_size, with_padding
+from kernax.sklearn.rows import Rows, padded_size, with_padding
 from kernax.sklearn.sparse_tables import canonical, dense, in_blocks
 from kernax.sklearn.translation import is_free, written_back
 
@@ -361,7 +362,7 @@ class KernelEstimator(BaseEstimator):
             known = X.shape[1]
             points = known + np.arange(len(X))
         n = _num_samples(X)
-        return padded(points, padded_size(n)), n, X
+        return repeated(points, padded_size(n)), n, X
 
     def _values(self, X: Any) -> np.ndarray:
         """The values of `function_` at rows of X, in NumPy."""
@@ -392,7 +393,7 @@ class KernelEstimator(BaseEstimator):
         """
         if not self._is_matrix:
             return fitted
-        cross = padded(np.asarray(X, self._dtype), padded_size(len(X))).T
+        cross = repeated(np.asarray(X, self._dtype), padded_size(len(X))).T
 
         def extended(node: Any) -> Any:
             if not isinstance(node, Precomputed):

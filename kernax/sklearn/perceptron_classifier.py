@@ -9,13 +9,14 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 
+from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import check_count
 from kernax.core.base.stacks import points_at
 from kernax.online.budgets import RemoveOldest
 from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron
 from kernax.online.stream import run
-from kernax.sklearn.rows import padded, padded_size
+from kernax.sklearn.rows import padded_size
 from kernax.sklearn.sparse_tables import in_blocks
 from kernax.sklearn.targets import LabelEstimator
 
@@ -108,11 +109,11 @@ class KernelPerceptron(LabelEstimator):
         signs = self._columns_of_signs(places)
         states = self._states or (None,) * len(signs)
         with self._computing():
-            stack = jax.tree.map(jnp.asarray, padded(points, size))
+            stack = jax.tree.map(jnp.asarray, repeated(points, size))
             learner = DualLearner(Perceptron(self.eta0), self.kernel_, RemoveOldest(self.budget))
             present = np.arange(size) < n
             found = [
-                run(learner, stack, padded(column, size), state=state, present=present)
+                run(learner, stack, repeated(column, size), state=state, present=present)
                 for column, state in zip(signs, states)
             ]
         self._states = tuple(solution.value.state for solution in found)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import data
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
@@ -36,17 +37,6 @@ def padded_size(n: int) -> int:
         return max(_LEAST, 1 << (n - 1).bit_length())
     step = _DOUBLED // 2
     return -(-n // step) * step
-
-
-def padded(stack: PyTree, size: int) -> PyTree:
-    """Points, or an array of as many rows, padded with copies of the first row."""
-
-    def longer(leaf: Any) -> np.ndarray:
-        array = np.asarray(leaf)
-        copies = np.repeat(array[:1], size - len(array), axis=0)
-        return np.concatenate([array, copies])
-
-    return jax.tree.map(longer, stack)
 
 
 class Places(eqx.Module):
@@ -119,7 +109,7 @@ class Rows:
     ) -> "Rows":
         """n rows, with weights or without (None); `word` is the user's word for the kernel."""
         size = padded_size(n)
-        points = padded(points, size)
+        points = repeated(points, size)
         if n > _MOST:
             return Rows(kernel, points, n, weights, kernel, points, dtype)
         # Rows of the padding have no weight.
@@ -146,7 +136,7 @@ class Rows:
         """Targets of all rows. Raises ValueError for another number of them."""
         if len(y) != self.n:
             raise ValueError(f"there are {self.n} rows, but {len(y)} values for them")
-        return padded(y, self.size)
+        return repeated(y, self.size)
 
     def fit(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What a function returns for these rows: of a kernel, points, other arguments, weights."""
@@ -155,7 +145,7 @@ class Rows:
     def some(self, rows: np.ndarray) -> "Rows":
         """Some of the rows, by their numbers."""
         size = padded_size(len(rows))
-        places = padded(rows, size)
+        places = repeated(rows, size)
         chosen = self.own_weights[places]
         chosen[len(rows) :] = 0
         points = points_at(self.points, places)
@@ -193,7 +183,7 @@ def with_padding(function: KernelExpansion) -> KernelExpansion:
     """The same function on a padded number of points."""
     n = len(function.coefficients)
     size = padded_size(n)
-    coefficients = padded(function.coefficients, size)
+    coefficients = repeated(function.coefficients, size)
     coefficients[n:] = 0
-    points = jax.tree.map(jnp.asarray, padded(function.points, size))
+    points = jax.tree.map(jnp.asarray, repeated(function.points, size))
     return KernelExpansion(function.kernel, points, jnp.asarray(coefficients), function.bias)

@@ -13,10 +13,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function
 from sklearn.utils.validation import check_is_fitted
 
+from kernax.core.base.padding import repeated
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.selection.recipes.classification import MachineModel
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
-from kernax.sklearn.rows import padded, padded_size
+from kernax.sklearn.rows import padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
 from kernax.supervised.machines.coupling import pairwise_coupling
 from kernax.supervised.machines.decision_calibration import platt, svm_leave_one_out
@@ -180,7 +181,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
             for (first, second), value in zip(self._pairs(), of_pairs):
                 r[:, first, second] = value
                 r[:, second, first] = 1 - value
-            r = jnp.asarray(padded(r, padded_size(m)))
+            r = jnp.asarray(repeated(r, padded_size(m)))
             return np.asarray(jax.vmap(pairwise_coupling)(r))[:m]
 
     def _exponents(self, X):
