@@ -10,19 +10,14 @@ rows are prepared in the same way. What the command line makes of the columns of
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics.
 
-from kernax.core.base.deprecation import moved
-from kernax.preparation.classifier import Classifier, fit_classes
-from kernax.preparation.standardised import Standardised, standardised_fit
-from kernax.preparation.standards import Standards, standards_of
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "Classifier",
-    "Standardised",
-    "Standards",
-    "fit_classes",
-    "standardised_fit",
-    "standards_of",
-]
+from kernax import _read_stub
+from kernax.core.base.deprecation import moved
+
+# As in kernax itself, a name is imported when it is first used, and `__init__.pyi` has the names.
+_MODULES, _NAMES = _read_stub(__file__)
 
 _TYPES = ("ClassPredictor", "CountRegressor", "Regressor")
 _PRIVATE = {
@@ -53,7 +48,7 @@ _PRIVATE = {
     ),
     "standards": ("standards_of_columns", "standards_of_target"),
 }
-__getattr__ = moved(
+_moved = moved(
     __name__,
     {name: f"kernax.types.{name}" for name in _TYPES}
     | {
@@ -64,5 +59,14 @@ __getattr__ = moved(
 )
 
 
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return list(_NAMES)
+    if name not in _MODULES:
+        return _moved(name)
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found
+
+
 def __dir__() -> list[str]:
-    return __all__
+    return list(_NAMES)

@@ -1,7 +1,7 @@
 """scikit-learn estimators of kernax, with scikit-learn's names, arguments and attributes.
 
 Change `from sklearn.svm import SVC` into `from kernax.sklearn import SVC` and keep the rest of a
-pipeline. This module needs scikit-learn, and `import kernax` does not import it.
+pipeline. Its estimators need scikit-learn, which is imported when the first of them is used.
 
 Differences: a row of weight two counts as two rows everywhere, except in gamma="scale", which
 ignores weights, as in scikit-learn; bounds of scikit-learn's kernels apply if the evidence is
@@ -14,39 +14,23 @@ another library" of the documentation has the whole list.
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
 # kernax.preparation.
 
-from kernax.sklearn.clusters import KernelKMeans, SpectralClustering
-from kernax.sklearn.kernel_approximation import Nystroem, RandomFourierFeatures
-from kernax.sklearn.kernel_pca import KernelPCA
-from kernax.sklearn.kernel_ridge import KernelRidge
-from kernax.sklearn.logistic_classifiers import ImportVectorClassifier, KernelLogisticClassifier
-from kernax.sklearn.machines import SVR, NuSVR, OneClassSVM
-from kernax.sklearn.perceptron_classifier import KernelPerceptron
-from kernax.sklearn.process_classes import GaussianProcessClassifier
-from kernax.sklearn.processes import GaussianProcessRegressor
-from kernax.sklearn.relevance_machines import RelevanceVectorClassifier, RelevanceVectorRegressor
-from kernax.sklearn.svc import SVC, NuSVC
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "KernelRidge",
-    "SVR",
-    "NuSVR",
-    "GaussianProcessRegressor",
-    "RelevanceVectorRegressor",
-    "SVC",
-    "NuSVC",
-    "KernelLogisticClassifier",
-    "GaussianProcessClassifier",
-    "RelevanceVectorClassifier",
-    "ImportVectorClassifier",
-    "KernelPerceptron",
-    "OneClassSVM",
-    "KernelPCA",
-    "Nystroem",
-    "RandomFourierFeatures",
-    "KernelKMeans",
-    "SpectralClustering",
-]
+from kernax import _read_stub
+
+# As in kernax itself, a name is imported when it is first used, and `__init__.pyi` has the names.
+_MODULES, _NAMES = _read_stub(__file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return list(_NAMES)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return list(_NAMES)
