@@ -3,7 +3,8 @@
 Every run is a process of its own: one imports kernax and a learner (`import kernax` alone imports
 nothing else), the other what kernax depends on; a third imports kernax and makes a kernel ridge fit
 of n = 500 with nothing compiled before, and takes the time from there. So do first calls of n = 100
-in float32.
+in float32. Whole processes, from their imports to a first result of n = 100 in float32, take turns
+with those of other libraries.
 """
 
 from benchmarks.against import first
@@ -19,6 +20,51 @@ X = np.random.default_rng(0).standard_normal((500, 5), dtype=np.float32)
 start = time.perf_counter()
 kx.kernel_ridge(kx.RBF(2.0), X, X[:, 0], 0.1).value.coefficients.block_until_ready()
 """
+DATA = """
+import numpy as np
+X = np.random.default_rng(0).standard_normal((100, 3), dtype=np.float32)
+y = np.sin(X[:, 0])
+"""
+RIDGE = {
+    "kernax": """
+import kernax as kx
+kx.kernel_ridge(kx.RBF(2.0), X, y, 0.1).value.coefficients.block_until_ready()
+""",
+    "kernax.sklearn": """
+from kernax.sklearn import KernelRidge
+KernelRidge(kernel="rbf").fit(X, y)
+""",
+    "scikit-learn, jax": """
+import jax.numpy as jnp
+from sklearn.kernel_ridge import KernelRidge
+KernelRidge(kernel="rbf").fit(X, y)
+jnp.ones(3).block_until_ready()
+""",
+}
+EVIDENCE = {
+    "kernax": """
+import jax
+import kernax as kx
+evidence = lambda l: kx.log_marginal_likelihood(kx.RBF(l), X, y, 0.1)
+jax.jit(jax.grad(evidence))(2.0).block_until_ready()
+""",
+    "tinygp": """
+import jax, tinygp
+def evidence(l):
+    return tinygp.GaussianProcess(tinygp.kernels.ExpSquared(l), X, diag=0.1).log_probability(y)
+jax.jit(jax.grad(evidence))(2.0).block_until_ready()
+""",
+    "gpjax": """
+import jax, jax.numpy as jnp, gpjax
+def evidence(l):
+    kernel = gpjax.kernels.RBF(lengthscale=l, variance=1.0, n_dims=3)
+    prior = gpjax.gps.Prior(mean_function=gpjax.mean_functions.Zero(), kernel=kernel)
+    posterior = prior * gpjax.likelihoods.Gaussian(obs_stddev=jnp.sqrt(0.1))
+    data = gpjax.Dataset(jnp.asarray(X), jnp.asarray(y)[:, None])
+    return gpjax.objectives.conjugate_mll(posterior, data)
+jax.jit(jax.grad(evidence))(2.0).block_until_ready()
+""",
+}
 
 
 def cases(quick):
@@ -40,6 +86,27 @@ def cases(quick):
         bars=[Bar(3.0)],
         rounds=rounds,
     )
+    yield Case(
+        "imports of an estimator",
+        [
+            Contender("kernax.sklearn", lambda: Process("from kernax.sklearn import KernelRidge")),
+            Contender(
+                "scikit-learn, jax",
+                lambda: Process("import jax; from sklearn.kernel_ridge import KernelRidge"),
+            ),
+        ],
+        bars=[Bar(1.3, "scikit-learn, jax")],
+        rounds=rounds,
+    )
+    for name, programs, bar in (
+        ("a process: ridge, n=100", RIDGE, Bar(1.3, "scikit-learn, jax")),
+        ("a process: evidence gradient, n=100", EVIDENCE, Bar(1.3, "tinygp")),
+    ):
+        contenders = [
+            Contender(contender, lambda code=code: Process(DATA + code))
+            for contender, code in programs.items()
+        ]
+        yield Case(f"{name}, float32", contenders, [bar], rounds=rounds)
     for row in ROWS:
         if row.kind is Kind.FIRST:
             kernax = Contender("kernax", lambda row=row: FirstCall(row))

@@ -55,6 +55,6 @@ ROWS = (
     Row("first call: ridge, n=100", ridge_call, 100, 100, 1e-3, bar=0.8, **FIRST),
     Row("first call: evidence gradient, n=100", gradient, 100, None, 1e-2, bar=1.4, **FIRST),
     Row("first call: svm, n=100", svm_call, 100, None, 1e-2, bar=1.6, **FIRST),
-    Row("first call: svm gradient, n=100", svm_gradient_call, 100, None, 1e-2, bar=3.7, **FIRST),
+    Row("first call: svm gradient, n=100", svm_gradient_call, 100, None, 1e-2, bar=2.5, **FIRST),
     Row("compile: evidence gradient, n=4000", compiled, 4000, 500, kind=Kind.COMPILE, bar=1.0),
 )
