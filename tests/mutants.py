@@ -32,7 +32,7 @@ BATCHES = {
             "core/test_pairwise.py::test_blocks_of_all_sizes_are_summed_whole[1025-257]",
         ),
         Mutant(  # an alignment that begins with any pair on the border of the table
-            "kernels/alignment.py",
+            "kernels/global_alignment.py",
             "corner = _one_later(two_before, jnp.where(t == 0, 1, 0))",
             "corner = _one_later(two_before, 1)",
             "kernels/test_series_and_graphs.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",

@@ -19,7 +19,6 @@ from kernax.core.kernel.on import On
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.operators.feature_map import FeatureMap
 from kernax.kernels import composed_draws  # noqa: F401  which registers them with core
-from kernax.kernels.alignment import GlobalAlignment
 from kernax.kernels.basis_expansions import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.combinators import (
     Centred,
@@ -32,6 +31,7 @@ from kernax.kernels.combinators import (
 )
 from kernax.kernels.dot_product import BilinearForm, Linear, Polynomial, ShiftedLinear, Tanh
 from kernax.kernels.entry import Entry, Points
+from kernax.kernels.global_alignment import GlobalAlignment
 from kernax.kernels.integers import Coregionalisation, Exchangeable, Herglotz, Precomputed
 from kernax.kernels.nonstationary import (
     ArcCosine,

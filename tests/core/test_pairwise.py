@@ -18,8 +18,8 @@ from kernax.core.base.boundary import cast
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import prepare
 from kernax.core.operators.pairwise import product, triton_kernel
-from kernax.core.operators.pairwise.expression import NotArithmetic, in_order
-from kernax.core.operators.pairwise.expression import expressions as expressions_of
+from kernax.core.operators.pairwise.pair_expression import NotArithmetic, in_order
+from kernax.core.operators.pairwise.pair_expression import expressions as expressions_of
 from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
 
 ON_GPU = jax.default_backend() == "gpu"

@@ -13,7 +13,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
-from kernax.core.operators.pairwise.expression import NotArithmetic, expressions
+from kernax.core.operators.pairwise.pair_expression import NotArithmetic, expressions
 from kernax.core.operators.pairwise.triton_kernel import sums_of
 
 # The number of numbers in memory at one time if the sum is not computed in registers.

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from kernax.core.operators.pairwise.expression import COLUMN, ROW, THETA, Number, in_order
+from kernax.core.operators.pairwise.pair_expression import COLUMN, ROW, THETA, PairNumber, in_order
 
 _THREADS = 128  # four warps
 _UNROLLED = 4  # columns in one step of the loop
@@ -106,7 +106,7 @@ def _power_of_two(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
-def _stacked(leaves: list[Number], shape: tuple[int, ...], dtype: Any) -> Array:
+def _stacked(leaves: list[PairNumber], shape: tuple[int, ...], dtype: Any) -> Array:
     """The values of leaves, padded with zeros to a power of two of them."""
     arrays = [jnp.broadcast_to(leaf.array, shape).astype(dtype) for leaf in leaves]
     zeros = jnp.zeros(shape, dtype)
@@ -119,9 +119,9 @@ def _kernel(
     column_ref: Any,
     total_ref: Any,
     *,
-    numbers: list[Number],
-    order: list[Number],
-    leaves: dict[int, list[Number]],
+    numbers: list[PairNumber],
+    order: list[PairNumber],
+    leaves: dict[int, list[PairNumber]],
     shape: _Shape,
     m: int,
     interpret: bool,
@@ -174,12 +174,12 @@ def _kernel(
 
 
 def _values_of(
-    order: list[Number],
-    numbers: list[Number],
+    order: list[PairNumber],
+    numbers: list[PairNumber],
     rows: int,
     dtype: Any,
     interpret: bool,
-    values: dict[Number, Array],
+    values: dict[PairNumber, Array],
 ) -> list[Array]:
     """The numbers of a block of rows and one column, from the values of the leaves."""
     values = dict(values)
@@ -200,7 +200,7 @@ def _values_of(
     return [value_of(number) for number in numbers]
 
 
-def _operation(number: Number, interpret: bool) -> Any:
+def _operation(number: PairNumber, interpret: bool) -> Any:
     """The result of an operation of the graph."""
     if number.operation == "fma":
         return partial(_by_instruction, "fma.rn", lambda a, b, c: a * b + c, interpret)

@@ -2,7 +2,7 @@
 
 JAX traces a function of parameters, of a row and of a column, and the trace is evaluated again:
 values that depend only on a row, or only on a column, are computed beforehand for all rows or
-columns by JAX; values that depend on both become a graph of `Number`s, one for each scalar.
+columns by JAX; values that depend on both become a graph of `PairNumber`s, one for each scalar.
 """
 
 import operator
@@ -55,7 +55,7 @@ class NotArithmetic(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
+class PairNumber:
     """A number for each pair: its operation and arguments.
 
     Attributes:
@@ -73,7 +73,7 @@ class Number:
 
     level: int
     operation: str
-    arguments: tuple["Number", ...] = ()
+    arguments: tuple["PairNumber", ...] = ()
     array: Any = None
     function: Callable[..., Array] = jnp.asarray
     is_normal: bool = False
@@ -91,22 +91,22 @@ class Number:
         return _mul(self, other)
 
     @cached_property
-    def squared(self) -> "Number":
+    def squared(self) -> "PairNumber":
         """The square of a leaf, the same object each time."""
-        return Number(
+        return PairNumber(
             self.level, "leaf", array=self.array**2, is_normal=self.is_normal, known_sign=1
         )
 
     @cached_property
-    def normalised(self) -> tuple["Number", "Number"]:
+    def normalised(self) -> tuple["PairNumber", "PairNumber"]:
         """A power of two and the remaining factor of a parameter."""
         one = jnp.ones_like(self.array)
         power = times_power_of_two(one, exponent_of(jnp.abs(self.array)))
-        rest = Number(THETA, "leaf", array=self.array / power, is_normal=True)
-        return Number(THETA, "leaf", array=power), rest
+        rest = PairNumber(THETA, "leaf", array=self.array / power, is_normal=True)
+        return PairNumber(THETA, "leaf", array=power), rest
 
 
-def _sign_of(number: Number) -> int:
+def _sign_of(number: PairNumber) -> int:
     """The sign of a number from the signs of its arguments."""
     arguments = number.arguments
     signs = [argument.sign for argument in arguments]
@@ -144,7 +144,7 @@ class _Value:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The scalars of one row, one column or one pair, as an array of `Number`s."""
+        """The scalars of one row, one column or one pair, as an array of `PairNumber`s."""
         if self.known_numbers is None and self.level == THETA and is_concrete(self.array):
             self.known_numbers = _each(_constant, np.asarray(self.array))
         elif self.known_numbers is None:
@@ -157,18 +157,18 @@ class _Value:
         return self.known_numbers
 
 
-def _leaf(level: int, array: Array) -> Number:
+def _leaf(level: int, array: Array) -> PairNumber:
     """A number that is computed beforehand; booleans become 1 or 0."""
     if array.dtype == bool:
-        leaf = Number(level, "leaf", array=jnp.where(array, 1.0, 0.0))
-        return Number(PAIR, "ne", (leaf, _constant(0.0)), function=lax.ne, is_condition=True)
+        leaf = PairNumber(level, "leaf", array=jnp.where(array, 1.0, 0.0))
+        return PairNumber(PAIR, "ne", (leaf, _constant(0.0)), function=lax.ne, is_condition=True)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise NotArithmetic(f"numbers of {array.dtype}")
-    return Number(level, "leaf", array=array)
+    return PairNumber(level, "leaf", array=array)
 
 
-def _constant(value: Any) -> Number:
-    return Number(THETA, "constant", array=np.asarray(value)[()])
+def _constant(value: Any) -> PairNumber:
+    return PairNumber(THETA, "constant", array=np.asarray(value)[()])
 
 
 def _each(function: Callable, *arrays: Any) -> np.ndarray:
@@ -186,14 +186,14 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
 
 
 def _computed(
-    operation: str, function: Callable, *arguments: Number, is_condition: bool = False
-) -> Number:
+    operation: str, function: Callable, *arguments: PairNumber, is_condition: bool = False
+) -> PairNumber:
     """An operation: a step of the graph for pairs, otherwise computed beforehand."""
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
     if level == PAIR:
         if operation in ("max", "min") and any(a.is_condition for a in arguments):
             raise NotArithmetic("the larger of two conditions")
-        return Number(PAIR, operation, arguments, function=function, is_condition=is_condition)
+        return PairNumber(PAIR, operation, arguments, function=function, is_condition=is_condition)
     arrays = [argument.array for argument in arguments]
     shape = jnp.broadcast_shapes(*(np.shape(array) for array in arrays))
     dtype = jnp.result_type(*arrays)
@@ -201,29 +201,29 @@ def _computed(
     return _leaf(level, function(*same))
 
 
-def _is_scaled(a: Number) -> bool:
+def _is_scaled(a: PairNumber) -> bool:
     """Whether a number is a parameter times a number of the pair."""
     return a.operation == "mul" and a.arguments[0].level == THETA and a.level == PAIR
 
 
-def _is_one(a: Number) -> bool:
+def _is_one(a: PairNumber) -> bool:
     return a.operation == "constant" and bool(a.array == 1)
 
 
-def _is_zero(a: Number) -> bool:
+def _is_zero(a: PairNumber) -> bool:
     return a.operation == "constant" and bool(a.array == 0)
 
 
-def _theta_product(a: Number, b: Number) -> Number:
+def _theta_product(a: PairNumber, b: PairNumber) -> PairNumber:
     """The product of two parameters, with its sign if it is known."""
     if a.operation == b.operation == "constant":
         return _constant(a.array * b.array)
     dtype = jnp.result_type(a.array, b.array)
     product = jnp.asarray(a.array, dtype) * jnp.asarray(b.array, dtype)
-    return Number(THETA, "leaf", array=product, known_sign=a.sign * b.sign)
+    return PairNumber(THETA, "leaf", array=product, known_sign=a.sign * b.sign)
 
 
-def _scaled(t: Number, a: Number) -> Number:
+def _scaled(t: PairNumber, a: PairNumber) -> PairNumber:
     """A parameter times a number of the pair."""
     if _is_one(t):
         return a
@@ -235,11 +235,11 @@ def _scaled(t: Number, a: Number) -> Number:
         # (x - z) t = (x p - z p) (t / p) with a power of two p: exact, and t / p near one.
         (power, rest) = t.normalised
         (x, z) = (_mul(power, b) for b in a.arguments)
-        return Number(PAIR, "mul", (rest, _sub(x, z)), function=lax.mul)
-    return Number(PAIR, "mul", (t, a), function=lax.mul)
+        return PairNumber(PAIR, "mul", (rest, _sub(x, z)), function=lax.mul)
+    return PairNumber(PAIR, "mul", (t, a), function=lax.mul)
 
 
-def _mul(a: Number, b: Number) -> Number:
+def _mul(a: PairNumber, b: PairNumber) -> PairNumber:
     if (a.level | b.level) != PAIR:
         return _computed("mul", lax.mul, a, b)
     if b.level == THETA:
@@ -249,11 +249,11 @@ def _mul(a: Number, b: Number) -> Number:
     if a is b and _is_scaled(a) and a.arguments[0].is_normal:
         # (t d)^2 = t^2 d^2, where t is near one.
         (t, d) = a.arguments
-        return Number(PAIR, "mul", (t.squared, _mul(d, d)), function=lax.mul)
-    return Number(PAIR, "mul", (a, b), function=lax.mul)
+        return PairNumber(PAIR, "mul", (t.squared, _mul(d, d)), function=lax.mul)
+    return PairNumber(PAIR, "mul", (a, b), function=lax.mul)
 
 
-def _add(a: Number, b: Number) -> Number:
+def _add(a: PairNumber, b: PairNumber) -> PairNumber:
     if _is_zero(a):
         return b
     if _is_zero(b):
@@ -272,27 +272,27 @@ def _add(a: Number, b: Number) -> Number:
         (a, b) = (b, a)
     if b.operation == "mul":
         # x y + a is one instruction.
-        return Number(PAIR, "fma", (*b.arguments, a))
-    return Number(PAIR, "add", (a, b), function=lax.add)
+        return PairNumber(PAIR, "fma", (*b.arguments, a))
+    return PairNumber(PAIR, "add", (a, b), function=lax.add)
 
 
-def _sub(a: Number, b: Number) -> Number:
+def _sub(a: PairNumber, b: PairNumber) -> PairNumber:
     if a is b:
         return _constant(0.0)
     if b.operation == "mul" and (a.level | b.level) == PAIR:
         # a - x y = a + (-x) y, which is one fused multiplication and addition.
         (x, y) = b.arguments
-        return _add(a, Number(PAIR, "mul", (_neg(x), y), function=lax.mul))
+        return _add(a, PairNumber(PAIR, "mul", (_neg(x), y), function=lax.mul))
     return _computed("sub", lax.sub, a, b)
 
 
-def _neg(a: Number) -> Number:
+def _neg(a: PairNumber) -> PairNumber:
     if a.operation == "constant":
         return _constant(-a.array)
     return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg, a)
 
 
-def _div(a: Number, b: Number) -> Number:
+def _div(a: PairNumber, b: PairNumber) -> PairNumber:
     if b.level == THETA and a.level == PAIR:
         # a / b = (1 / b) a, with 1 / b computed once for all pairs.
         one = _constant(1.0)
@@ -305,7 +305,7 @@ def _div(a: Number, b: Number) -> Number:
     return _computed("div", lax.div, a, b)
 
 
-def _integer_pow(a: Number, y: int) -> Number:
+def _integer_pow(a: PairNumber, y: int) -> PairNumber:
     if y == 0:
         return _constant(1.0)
     if y < 0:
@@ -317,14 +317,14 @@ def _integer_pow(a: Number, y: int) -> Number:
     return _mul(_mul(half, half), a) if y % 2 else _mul(half, half)
 
 
-def _exp(a: Number) -> Number:
+def _exp(a: PairNumber) -> PairNumber:
     if a.level == PAIR and a.sign == -1:
         # exp(a) = 2^(a log2(e)); for negative a the rounding of the exponent is harmless.
-        return Number(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
+        return PairNumber(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
     return _computed("exp", lax.exp, a)
 
 
-def _select(condition: Number, no: Number, yes: Number) -> Number:
+def _select(condition: PairNumber, no: PairNumber, yes: PairNumber) -> PairNumber:
     if condition.operation == "constant":
         return yes if condition.array else no
     if no is yes:
@@ -335,10 +335,10 @@ def _select(condition: Number, no: Number, yes: Number) -> Number:
         return _computed("max", lax.max, no, yes)
     is_condition = no.is_condition and yes.is_condition
     arguments = (condition, no, yes)
-    return Number(PAIR, "select_n", arguments, function=lax.select_n, is_condition=is_condition)
+    return PairNumber(PAIR, "select_n", arguments, function=lax.select_n, is_condition=is_condition)
 
 
-def _joined(a: Number, b: Number) -> Number | None:
+def _joined(a: PairNumber, b: PairNumber) -> PairNumber | None:
     """The sum of two choices by one condition, where always one of the two is zero."""
     if a.operation != "select_n" or b.operation != "select_n":
         return None
@@ -351,7 +351,7 @@ def _joined(a: Number, b: Number) -> Number | None:
     return _select(condition, *(_add(p, q) for p, q in zip(of_a, of_b)))
 
 
-_ARITHMETIC: dict[str, Callable[..., Number]] = {
+_ARITHMETIC: dict[str, Callable[..., PairNumber]] = {
     "add": _add,
     "add_any": _add,
     "sub": _sub,
@@ -460,9 +460,9 @@ def expressions(
     return numbers
 
 
-def in_order(outputs: Sequence[np.ndarray]) -> list[Number]:
+def in_order(outputs: Sequence[np.ndarray]) -> list[PairNumber]:
     """Every number that the outputs need, each after its arguments."""
-    order: dict[Number, None] = {}
+    order: dict[PairNumber, None] = {}
     waiting = [number for output in outputs for number in output.ravel()][::-1]
     while waiting:
         number = waiting[-1]
@@ -545,7 +545,7 @@ def _same_shape(numbers: list) -> list:
     return list(np.broadcast_arrays(*numbers))
 
 
-def _converted(a: Number, dtype: Any) -> Number:
+def _converted(a: PairNumber, dtype: Any) -> PairNumber:
     """A number as a float; all floats of a graph have one dtype."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise NotArithmetic(f"numbers of {dtype}")
