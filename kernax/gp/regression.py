@@ -187,8 +187,10 @@ def _condition(task, mean, noise, solver):
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
     if factor.knows_determinant:
-        known = where_or(result == RESULTS.successful, a, jnp.nan)
-        stats = stats | {"log_evidence": log_density(system, targets, factor, known)}
+        solution = None  # a direct factor needs none
+        if not factor.is_direct:
+            solution = where_or(result == RESULTS.successful, a, jnp.nan)
+        stats = stats | {"log_evidence": log_density(system, targets, factor, solution)}
     posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
     return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
 

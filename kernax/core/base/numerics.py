@@ -444,14 +444,25 @@ def where_or(condition: Array, x: Array, otherwise: float) -> Array:
     return lax.select(condition, x, jnp.full_like(x, otherwise))
 
 
+def where(condition: Array, yes: Any, no: Any) -> Array:
+    """`jnp.where` of arrays, in one operation for arrays of one shape and dtype where `jnp.where`
+    takes two.
+    """
+    shape = jnp.shape(yes)
+    fit = jnp.shape(no) == shape and jnp.shape(condition) in ((), shape)
+    if fit and jnp.result_type(yes) == jnp.result_type(no):
+        return lax.select(condition, yes, no)
+    return jnp.where(condition, yes, no)
+
+
 def tree_where(condition: Array, yes: PyTree, no: PyTree) -> Any:
     """`jnp.where` for each pair of arrays of two trees of one structure."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+    return jax.tree.map(partial(where, condition), yes, no)
 
 
 def positive_or_one(x: Array) -> Array:
     """x where it is positive, one elsewhere: a safe divisor of numbers that are zero where x is."""
-    return jnp.where(x > 0, x, 1)
+    return where_or(x > 0, x, 1.0)
 
 
 def place_of_largest(values: Float[Array, "*n c"]) -> Int[Array, "*n"]:
@@ -564,7 +575,7 @@ def sums_and_maxima(
     reduced = lax.reduce(operands, start, combined, (0,))
     totals, lost = reduced[:k], reduced[k : 2 * k]
     # An infinite sum has an error of NaN.
-    exact = [jnp.where(jnp.isfinite(t), t + e, t) for t, e in zip(totals, lost)]
+    exact = [lax.select(jnp.isfinite(t), t + e, t) for t, e in zip(totals, lost)]
     return exact, list(reduced[2 * k :])
 
 

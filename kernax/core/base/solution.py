@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import jaxtyping
 import lineax as lx
 import numpy as np
+from jax import lax
 
-from kernax.core.base.numerics import is_concrete, stop_gradient
+from kernax.core.base.numerics import is_concrete, stop_gradient, tree_where
 from kernax.core.base.printing import Printed, missing
 from kernax.errors import (
     BreakdownError,
@@ -105,7 +106,7 @@ def promoted(word: Any) -> Any:
 def void_unless_known(value: Any, result: Any) -> Any:
     """The value, all NaN if the result is `not_psd` or `nonfinite`."""
     unknown = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
-    return jax.tree.map(lambda leaf: jnp.where(unknown, jnp.nan, leaf), value)
+    return jax.tree.map(lambda leaf: lax.select(unknown, jnp.full_like(leaf, jnp.nan), leaf), value)
 
 
 def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
@@ -117,7 +118,7 @@ def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
     """
     result = otherwise
     for condition, word in reversed(endings):
-        result = RESULTS.where(condition, word, result)
+        result = tree_where(condition, word, result)  # RESULTS.where takes two operations
     return result
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient
+from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient, tree_where
 from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
@@ -40,8 +40,8 @@ def factor_of(
     factor = factorise(form) if solver is None else factor_by(solver, form)
     diagonal = lx.diagonal(form)
     finite = jnp.all(jnp.isfinite(diagonal)) & is_finite(system.gram)
-    failure = RESULTS.where(finite, factor.status_without_factor, RESULTS.nonfinite)
-    result = RESULTS.where(jnp.asarray(factor.exists), RESULTS.successful, failure)
+    failure = tree_where(finite, factor.status_without_factor, RESULTS.nonfinite)
+    result = tree_where(jnp.asarray(factor.exists), RESULTS.successful, failure)
     stats = {"jitter": factor.jitter} | factor.figures()
     if for_inverse:
         stats = stats | {"rounding": factor.rounding_of_inverse(diagonal + factor.jitter)}
@@ -75,7 +75,8 @@ def _cholesky_jvp(primals, tangents):
     if dA is None:
         return L, None
     inner = solve_lower(L, solve_lower(L, dA).T)
-    return L, matmul(L, jnp.tril(inner) - jnp.diag(jnp.diagonal(inner) / 2))
+    halved = (jnp.tril(inner) + jnp.tril(inner, -1)) / 2
+    return L, matmul(L, halved)
 
 
 def root_of_covariance(covariance: Float[Array, "c c"]) -> Float[Array, "c c"]:

@@ -28,6 +28,7 @@ from kernax.core.base.numerics import (
     safe_sqrt,
     split_by_tangent,
     stop_gradient,
+    where_or,
 )
 from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS
@@ -262,7 +263,7 @@ class WeightedSystem(eqx.Module):
         rhs = rhs / unit
         known = known / unit
         A = A / unit
-        A = jnp.where(jnp.isfinite(A), A, 0)
+        A = where_or(jnp.isfinite(A), A, 0.0)
         # Without jitter, products through few features may cancel to a few of their digits.
         narrow = self.gram.largest_rank < len(A)
         multiply = jax.vmap(self.gram.compensated_mv, 1, 1) if narrow else self.gram.mv
@@ -274,7 +275,7 @@ class WeightedSystem(eqx.Module):
 
 def _known(solution: Array, report: tuple[Any, dict[str, Array]]) -> Array:
     """The solution of a successful solve, otherwise NaN."""
-    return jnp.where(report[0] == RESULTS.successful, solution, jnp.nan)
+    return where_or(report[0] == RESULTS.successful, solution, jnp.nan)
 
 
 def solve(

@@ -20,6 +20,7 @@ from kernax.core.base.numerics import (
     positive_or_one,
     split_by_tangent,
     stop_gradient,
+    tree_where,
     where_or,
 )
 from kernax.core.base.parameters import with_arrays
@@ -82,14 +83,14 @@ def _solved(system, rhs, factor, options, solver):
     # The status over all columns; success also requires a small true residual.
     residual = jnp.max(jnp.linalg.norm(residuals, axis=0) / size)
     unsound = (status == RESULTS.successful) & ~is_finite
-    result = RESULTS.where((status == RESULTS.singular) | unsound, RESULTS.not_psd, status)
+    result = tree_where((status == RESULTS.singular) | unsound, RESULTS.not_psd, status)
     claimed = result == RESULTS.successful
     large = residual > factor.accurate_residual(residual.dtype)
-    result = RESULTS.where(claimed & large, factor.status_if_inaccurate, result)
-    result = RESULTS.where(jnp.isfinite(residual), result, RESULTS.nonfinite)
+    result = tree_where(claimed & large, factor.status_if_inaccurate, result)
+    result = tree_where(jnp.isfinite(residual), result, RESULTS.nonfinite)
     # A solution that is only finite in its own units has left the range of floats.
     is_known = jnp.all(jnp.isfinite(A))
-    result = RESULTS.where(is_finite & ~is_known, RESULTS.nonfinite, result)
+    result = tree_where(is_finite & ~is_known, RESULTS.nonfinite, result)
     # With a direct factor finite values suffice, so that jit can omit an unused residual.
     sound = is_known if factor.is_direct else result != RESULTS.nonfinite
     A = where_or(sound, A, jnp.nan)

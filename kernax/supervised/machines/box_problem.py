@@ -25,6 +25,8 @@ from kernax.core.base.numerics import (
     positive_or_one,
     stop_gradient,
     sums_and_maxima,
+    where,
+    where_or,
 )
 from kernax.core.base.powers import in_own_unit
 from kernax.core.losses.loss_functions import AbstractPiecewiseLinearLoss
@@ -226,8 +228,8 @@ def one_sided_slopes(
     """
     # residual - epsilon d|b|/db: the one-sided derivatives of |b| are sign(b), and at zero +1 for a
     # rise and -1 for a fall.
-    up = jnp.where(beta < high, residual - jnp.where(beta >= 0, epsilon, -epsilon), -jnp.inf)
-    down = jnp.where(beta > low, residual - jnp.where(beta > 0, epsilon, -epsilon), jnp.inf)
+    up = where_or(beta < high, residual - where(beta >= 0, epsilon, -epsilon), -jnp.inf)
+    down = where_or(beta > low, residual - where(beta > 0, epsilon, -epsilon), jnp.inf)
     return up, down
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, tree_where
+from kernax.core.base.numerics import eps_of, tree_where, where, where_or
 from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -178,10 +178,10 @@ class WorkingSet(eqx.Module):
         room_i = end_i - point_i.now.beta
         room_j = point_j.now.beta - end_j
         within = jnp.minimum(best, jnp.minimum(room_i, room_j))
-        step = jnp.where(moves, within, 0)
+        step = where_or(moves, within, 0.0)
         # A coefficient that reaches its end is set to it exactly.
-        beta_i = jnp.where(step == room_i, end_i, point_i.now.beta + step)
-        beta_j = jnp.where(step == room_j, end_j, point_j.now.beta - step)
+        beta_i = where(step == room_i, end_i, point_i.now.beta + step)
+        beta_j = where(step == room_j, end_j, point_j.now.beta - step)
         # The residual targets - K b falls by step (K_ii - K_ij) at i and by step (K_ij - K_jj) at
         # j. The slopes of both are computed from it, because one is infinite at a bound, and both
         # jump where a coefficient leaves zero.
@@ -212,7 +212,7 @@ class WorkingSet(eqx.Module):
         # 2. j is the one that lowers it most together with i, among those with b_ij > 0.
         b = up_i - now.down
         a = jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
-        j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
+        j, decrease = _argmax(where_or(b > 0, b * b / a, -jnp.inf))
 
         point_i = self._member(i, now, up_i)
         point_j = self._member(j, now, now.up[j])
@@ -230,7 +230,7 @@ class WorkingSet(eqx.Module):
         curvature_1 = self.diagonal[i_1] + self.diagonal - 2 * K_1
         curvature_2 = self.diagonal[i_2] + self.diagonal - 2 * K_2
         a = jnp.maximum(jnp.where(second, curvature_2, curvature_1), floor)
-        j, decrease = _argmax(jnp.where(b > 0, b * b / a, -jnp.inf))
+        j, decrease = _argmax(where_or(b > 0, b * b / a, -jnp.inf))
         i, up_i, K_i = tree_where(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
         point_i = self._member(i, now, up_i)
         point_j = self._member(j, now, now.up[j])
@@ -274,12 +274,12 @@ class _Member(eqx.Module):
     @property
     def residual_from_up(self) -> Float[Array, ""]:
         """The residual of a point that may rise: its slope up is finite."""
-        return self.now.up + jnp.where(self.now.beta >= 0, self.epsilon, -self.epsilon)
+        return self.now.up + where(self.now.beta >= 0, self.epsilon, -self.epsilon)
 
     @property
     def residual_from_down(self) -> Float[Array, ""]:
         """The residual of a point that may fall: its slope down is finite."""
-        return self.now.down + jnp.where(self.now.beta > 0, self.epsilon, -self.epsilon)
+        return self.now.down + where(self.now.beta > 0, self.epsilon, -self.epsilon)
 
 
 class _Pair(eqx.Module):
