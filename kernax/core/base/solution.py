@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import jaxtyping
 import lineax as lx
 import numpy as np
-from jax import lax
 
-from kernax.core.base.numerics import is_concrete, stop_gradient, tree_where
+from kernax.core.base.numerics import is_concrete, stop_gradient, tree_where, where
 from kernax.core.base.printing import Printed, missing
 from kernax.errors import (
     BreakdownError,
@@ -106,7 +105,7 @@ def promoted(word: Any) -> Any:
 def void_unless_known(value: Any, result: Any) -> Any:
     """The value, all NaN if the result is `not_psd` or `nonfinite`."""
     unknown = (result == RESULTS.nonfinite) | (result == RESULTS.not_psd)
-    return jax.tree.map(lambda leaf: lax.select(unknown, jnp.full_like(leaf, jnp.nan), leaf), value)
+    return jax.tree.map(lambda leaf: where(unknown, jnp.full_like(leaf, jnp.nan), leaf), value)
 
 
 def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
