@@ -11,7 +11,6 @@ from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.losses.loss_functions import AbstractSmoothLoss
-from kernax.scale.centres.falkon import falkon
 from kernax.sklearn.rows import Rows
 
 
@@ -44,6 +43,9 @@ def fitted_over_centres(
     **given: Any,
 ) -> Solution[KernelExpansion]:
     """The fit of `falkon` to targets of all rows."""
+    # Here, because most estimators are fitted without centres.
+    from kernax.scale.centres.falkon import falkon
+
     Z = points_at(rows.given, centres)
     targets = rows.column(y)
     return falkon(

@@ -12,7 +12,6 @@ from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.losses.loss_functions import Squared
 from kernax.preparation.standards import standards_of
-from kernax.selection.recipes.regression_recipe import learn_ridge
 from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
 from kernax.sklearn.targets import KernelRegressor
@@ -80,6 +79,9 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         if y.ndim != 1:
             raise ValueError("learn='leave_one_out' takes one column of targets")
         start = Model(kernel, self.alpha)
+        # Here, because only learning needs it, and it imports most of kernax.
+        from kernax.selection.recipes.regression_recipe import learn_ridge
+
         # In its own unit, but not centred: the fit has no bias.
         y = y / np.asarray(standards_of(y, weights).scale, y.dtype)
         free = self._free(start)

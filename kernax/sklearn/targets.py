@@ -10,7 +10,6 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from kernax.selection.recipes.classification import learn_classifier
 from kernax.sklearn.base import KernelEstimator, RowsEstimator
 
 _MISSING = ("raise", "drop")
@@ -164,6 +163,9 @@ class KernelClassifier(LabelEstimator, RowsEstimator):
 
     def _learned(self, start: Any, points: PyTree, places: np.ndarray) -> Any:
         """The model of the smallest log loss on folds, from `start` on."""
+        # Here, because only learning needs it, and it imports most of kernax.
+        from kernax.selection.recipes.classification import learn_classifier
+
         columns = jnp.asarray(self._columns(places))
         free = self._free(start)
         choice = learn_classifier(start, points, columns, places, trainable=free)
