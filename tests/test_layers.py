@@ -163,6 +163,10 @@ rooms = ("gp", "sparse", "online", "unsupervised", "scale", "selection", "files"
 assert not [name for name in ours() if name.split(".")[1] in rooms]
 assert set(kernax.__all__) <= set(dir(kernax))
 assert not hasattr(kernax, "RFB") and not hasattr(kernax, "_RBF")
+import kernax.sklearn
+assert "sklearn" not in sys.modules and "SVC" in dir(kernax.sklearn)
+from kernax.sklearn import KernelRidge
+assert "kernax.selection.recipes" not in sys.modules and "kernax.scale" not in sys.modules
 from kernax import *
 assert GaussianProcess is kernax.gp.process.GaussianProcess
 """
