@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.numerics import (
     eps_of,
     matmul,
@@ -111,7 +112,7 @@ class _Given(eqx.Module):
     seen: NormalObservations
 
 
-@jax.custom_jvp
+@custom_jvp
 def _bound(given: _Given, U: Float[Array, "m n"], best: BestValues) -> Float[Array, ""]:
     """The bound; U and the optimal distribution are functions of the first argument."""
     # log |U^T U + diag(1 / gains)| = log |B| - sum log gains, and log |B| = 2 sum_i log inside_ii.
@@ -135,11 +136,11 @@ def _without_determinant(
     return -(square + best.mean.shape[1] * of_each_column) / 2
 
 
-@_bound.defjvp
+@_bound.def_jvp
 def _bound_jvp(primals, tangents):
     # The slopes already include the tangents of U and of the optimal distribution.
     given, U, best = primals
-    d_given, _, _ = tangents
+    d_given, _, _ = with_zeros(primals, tangents)
     # With e = r - U^T mean and `T = (I - B^-1) U`, the derivative in U is `D = mean (gains e)^T +
     # p T gains`, because the mean is optimal; that in k(Z, X) is `L^-T D`, and that in L is
     # `-L^-T D U^T`. There `D U^T = mean mean^T + p (I - B^-1) S` needs no product with all
@@ -203,17 +204,17 @@ def _norm(values: Array) -> Float[Array, ""]:
     return unit * jnp.linalg.norm(values / unit)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _weighted_square(U: Array, gains: Array) -> Array:
     """`U diag(gains) U^T`."""
     return matmul(U * gains[None, :], U.T)
 
 
-@_weighted_square.defjvp
+@_weighted_square.def_jvp
 def _weighted_square_jvp(primals, tangents):
     # One product and its transpose: in the backward pass one product of n m^2, not two.
     U, gains = primals
-    dU, d_gains = tangents
+    dU, d_gains = with_zeros(primals, tangents)
     # d(U G U^T) = H + H^T with H = (dU G + U dG / 2) U^T, G = diag(gains).
     half = matmul(dU * gains[None, :] + U * (d_gains[None, :] / 2), U.T)
     return _weighted_square(U, gains), half + half.T

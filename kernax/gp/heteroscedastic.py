@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, as_scalar, cast
 from kernax.core.base.compiled import compiled, compiled_call
-from kernax.core.base.implicit import at_stationary_point
+from kernax.core.base.derivatives import at_stationary_point
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import data

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
-from kernax.core.base.implicit import at_stationary_point, implicit
+from kernax.core.base.derivatives import at_stationary_point, implicit
 from kernax.core.base.numerics import eps_of, matmul
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import UnitWeights

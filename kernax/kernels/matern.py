@@ -14,11 +14,12 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
+from kernax.core.base.derivatives import custom_jvp
 from kernax.core.base.numerics import matmul, positive_or_one, safe_sqrt
 from kernax.core.base.special_functions import log_rising, polynomial, scaled_log1p
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@custom_jvp
 def matern(p: int, q: Array) -> Array:
     """The Matern function of order nu = p + 1/2, p in {0, 1, 2}, of `q = 2 nu s`.
 
@@ -32,10 +33,10 @@ def matern(p: int, q: Array) -> Array:
     return polynomial * jnp.exp(-r)
 
 
-@matern.defjvp
-def _matern_jvp(p, primals, tangents):
-    (q,) = primals
-    (dq,) = tangents
+@matern.def_jvp
+def _matern_jvp(primals, tangents):
+    (p, q) = primals
+    (_, dq) = tangents
     if p == 0:
         r = safe_sqrt(q)
         # d exp(-sqrt(q)) / dq = -exp(-r) / (2 r).

@@ -4,7 +4,6 @@ GPML is Rasmussen & Williams, Gaussian Processes for Machine Learning, 2006.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -15,6 +14,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.deprecation import renamed
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.functions import as_module
 from kernax.core.base.numerics import (
     dot,
@@ -329,7 +329,7 @@ def _latitude_of_points(x: Float[Array, " d"], z: Float[Array, " d"]) -> Float[A
     return sign * _latitude(0, c, theta, rounding)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _half_squared_chord(x: Array, z: Array, sign: Array) -> Float[Array, ""]:
     """`|u - v|^2 / 2` with v of `sign z`, accurate to all digits where x and sign z are nearly
     equal. The sum is over one coordinate after the other, as all differences would be n^2 d floats.
@@ -352,11 +352,11 @@ def _radial_part(x: Array, z: Array, sign: Array) -> tuple[Array, Array]:
     return inverse, total / (1 + z_size * inverse)
 
 
-@_half_squared_chord.defjvp
+@_half_squared_chord.def_jvp
 def _half_squared_chord_jvp(primals, tangents):
     # With w = u - v and q = |w|^2 / 2 = w.u = -w.v: dq = (w - q u).dx / |x| - (w + q v).dz / |z|.
     (x, z, sign) = primals
-    (dx, dz, _) = tangents
+    (dx, dz, _) = with_zeros(primals, tangents)
     (_, u) = _polar(x)
     (z_size, v) = _polar(z)
     (inverse, radial) = _radial_part(x, z, sign)
@@ -394,7 +394,7 @@ def _angle(u: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, ""]:
     return jnp.where(apart + together > 0, angle, jnp.pi / 2)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@custom_jvp
 def _latitude(order: int, c: Array, theta: Array, rounding: Array) -> Array:
     """`A_0 = pi/2 - theta`, `A_1 = sin theta + A_0 c`, `A_2 = 3 c sin theta + A_0 (1 + 2 c^2)`.
 
@@ -412,12 +412,13 @@ def _latitude(order: int, c: Array, theta: Array, rounding: Array) -> Array:
     return (latitude, sin + latitude * cos, 3 * sin * cos + latitude * (1 + 2 * cos**2))[order]
 
 
-@_latitude.defjvp
-def _latitude_jvp(order, primals, tangents):
-    c, theta, rounding = primals
+@_latitude.def_jvp
+def _latitude_jvp(primals, tangents):
+    order, c, theta, rounding = primals
     slope = (
         c * _latitude(-1, c, theta, rounding) ** 3
         if order < 0
         else (1, 1, 4)[order] * _latitude(order - 1, c, theta, rounding)
     )
-    return _latitude(order, c, theta, rounding), slope * tangents[0]
+    (_, dc, *_) = with_zeros(primals, tangents)
+    return _latitude(order, c, theta, rounding), slope * dc

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.numerics import matmul
 from kernax.core.base.special_functions import polynomial
 from kernax.core.kernel.state_space import AbstractStateSpace
@@ -105,20 +106,21 @@ class DampedOscillations(AbstractStateSpace):
         return jnp.stack([k, response, -response, k - response / self.quality]).reshape(2, 2)
 
 
-@jax.custom_jvp
+@custom_jvp
 def damped_oscillation(z: Float[Array, ""], quality: Float[Array, ""]) -> Float[Array, ""]:
     """`exp(-u) (cos(v) + u sin(v) / v)`, `u = |z| / (2 Q)`, `v = z sqrt(1 - 1 / (4 Q^2))`."""
     cosine, sine = _damped(z, quality)
     return cosine + abs(z) / (2 * quality) * sine
 
 
-@damped_oscillation.defjvp
+@damped_oscillation.def_jvp
 def _damped_oscillation_jvp(primals, tangents):
     # The derivative in z is -z times the response to an impulse, which is smooth at z = 0.
     z, quality = primals
-    of_quality = lambda quality: damped_oscillation.fun(z, quality)
+    of_quality = lambda quality: damped_oscillation.function(z, quality)
     value, slope = jax.jvp(of_quality, (quality,), (jnp.ones_like(quality),))
-    return value, slope * tangents[1] - z * _response(z, quality) * tangents[0]
+    dz, d_quality = with_zeros(primals, tangents)
+    return value, slope * d_quality - z * _response(z, quality) * dz
 
 
 def _response(z: Float[Array, ""], quality: Float[Array, ""]) -> Float[Array, ""]:

@@ -16,6 +16,7 @@ from jax.scipy.special import i0e
 from jaxtyping import Array, Float
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.numerics import (
     dot,
     exponential_or_constant,
@@ -423,7 +424,7 @@ _BESSEL = [1 / math.factorial(j + 1) ** 2 for j in range(8)]  # those of (I_0(2 
 _TAIL = [math.prod(range(1, 2 * j, 2)) ** 2 / math.factorial(j) for j in range(10)]
 
 
-@jax.custom_jvp
+@custom_jvp
 def _zero_mean_periodic(
     sines: Float[Array, " d"], lengthscale: Float[Array, "*d"]
 ) -> Float[Array, " d"]:
@@ -443,16 +444,17 @@ def _zero_mean_periodic(
     return jnp.where(is_long, by_series, plain)
 
 
-@_zero_mean_periodic.defjvp
+@_zero_mean_periodic.def_jvp
 def _zero_mean_periodic_jvp(primals, tangents):
     # With one product for each argument its adjoint is a single sum over pairs; the chain rule
     # would sum once for each occurrence of the lengthscale.
     sines, lengthscale = primals
-    of_sines = lambda values: _zero_mean_periodic.fun(values, lengthscale)
-    of_lengthscale = lambda values: _zero_mean_periodic.fun(sines, values)
+    of_sines = lambda values: _zero_mean_periodic.function(values, lengthscale)
+    of_lengthscale = lambda values: _zero_mean_periodic.function(sines, values)
     value, slope = jax.jvp(of_sines, (sines,), (jnp.ones_like(sines),))
     _, growth = jax.jvp(of_lengthscale, (lengthscale,), (jnp.ones_like(lengthscale),))
-    return value, slope * tangents[0] + growth * tangents[1]
+    of_sines, of_lengthscale = with_zeros(primals, tangents)
+    return value, slope * of_sines + growth * of_lengthscale
 
 
 def _fluctuation(cosine: Array, b: Array) -> Array:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.parameters import integer, positive
 from kernax.core.base.powers import normal_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, AbstractWideRange
@@ -213,12 +215,14 @@ def _batched_last(function: Callable) -> Callable:
         values = batched_last(*jax.tree.map(last, arguments, tuple(batched)))
         return jnp.moveaxis(values, -1, 0), True
 
-    @jax.custom_jvp
+    @custom_jvp
     def call(*arguments):
         return batched_last(*arguments)
 
-    @call.defjvp
+    @call.def_jvp
     def _(primals, tangents):
-        return call(*primals), jax.jvp(function, primals, tangents)[1]
+        moving, known = split_by_tangent(primals, tangents)
+        of_moving = lambda moving: function(*eqx.combine(moving, known))
+        return call(*primals), eqx.filter_jvp(of_moving, (moving,), (tangents,))[1]
 
     return call

@@ -2,12 +2,12 @@
 
 from typing import ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.numerics import dot, matmul
 from kernax.core.base.parameters import positive
 from kernax.core.kernel.kernel import AbstractKernel
@@ -51,12 +51,12 @@ class SubsetTree(AbstractKernel):
         return _common_fragments(self.decay, x, z)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _common_fragments(decay: Array, x: Trees, z: Trees) -> Array:
     return _inside(decay, x, z)[0]
 
 
-@_common_fragments.defjvp
+@_common_fragments.def_jvp
 def _common_fragments_jvp(primals, tangents):
     # C(a, b) = decay w_a w_b E(a, b), with E = prod_j (1 + C(children)) where the productions are
     # the same. The total depends on C(a, b) itself and, if a and b are the j-th children of p and r
@@ -66,7 +66,7 @@ def _common_fragments_jvp(primals, tangents):
     # transpose of the recursion for C would scatter instead of gather, which is about ten times
     # slower, and would store its rows for each child.
     (decay, x, z) = primals
-    (d_decay, dx, dz) = tangents
+    (d_decay, dx, dz) = with_zeros(primals, tangents)
     total, E = _inside(decay, x, z)
     share = E * _outside(decay * x.weights[:, None] * z.weights[None] * E, x, z)
     # d total / d(decay w_a w_b) = A E = share. `by_x` sums it over b, weighted by w_b; `by_z` over

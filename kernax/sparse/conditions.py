@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.implicit import at_stationary_point, implicit
+from kernax.core.base.derivatives import at_stationary_point, implicit
 from kernax.core.base.numerics import eps_of, matmul, stop_gradient, tree_where
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
 from kernax.sparse.basis import second_derivative, slopes, values

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import implicit
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.learner.task import Task
 from kernax.core.linalg.refinement import refined

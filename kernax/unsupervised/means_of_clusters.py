@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.linalg.solves import solve_by_products
 from kernax.core.operators.operators import AbstractGram

@@ -4,7 +4,6 @@ matrix.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
@@ -12,6 +11,7 @@ from jaxtyping import Array, PyTree
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.compiled import compiled
 from kernax.core.base.deprecation import renamed
+from kernax.core.base.derivatives import custom_jvp
 from kernax.core.base.numerics import is_concrete, matmul, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.weights import UnitWeights
@@ -148,7 +148,7 @@ def _threshold(values: Array) -> Array:
     return zero_below(largest, jnp.zeros_like(largest), len(values))
 
 
-@jax.custom_jvp
+@custom_jvp
 def _eigensystem(K: Array) -> tuple[Array, Array]:
     """All eigenvalues, descending, and eigenvectors as columns."""
 
@@ -159,12 +159,12 @@ def _eigensystem(K: Array) -> tuple[Array, Array]:
     return sequential_vmap(decomposed, K)
 
 
-@_eigensystem.defjvp
+@_eigensystem.def_jvp
 def _eigensystem_jvp(primals, tangents):
     raise ValueError("empirical_features has no second derivatives")
 
 
-@jax.custom_jvp
+@custom_jvp
 def _inverse_root(K: Array) -> tuple[Array, Array]:
     """The root of the pseudo-inverse of K, and all eigenvalues of K, descending."""
     values, vectors = _eigensystem(K)
@@ -178,7 +178,7 @@ def _inverse_roots(values: Array) -> Array:
     return jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1)), 0)
 
 
-@_inverse_root.defjvp
+@_inverse_root.def_jvp
 def _inverse_root_jvp(primals, tangents):
     # In the basis of eigenvectors dR_ij = dK_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein), r =
     # l^(-1/2): without the cancellation -r_i^2 r_j^2 / (r_i + r_j), and r_i^3 where l_j is zero.

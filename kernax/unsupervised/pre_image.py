@@ -11,7 +11,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_point, cast
 from kernax.core.base.compiled import compiled
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import as_steps
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known

@@ -1,4 +1,4 @@
-"""The damped Newton loop and the derivative of whatever a solver returns."""
+"""The damped Newton loop."""
 
 from collections.abc import Callable
 
@@ -8,64 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import DTYPE, TOLERANCE, X64, needs_x64
-from jax.test_util import check_grads
 from jaxtyping import Array, Float
 
-from kernax.core.base.implicit import at_stationary_point, implicit
 from kernax.core.base.solution import RESULTS
 from kernax.core.losses.newton import AbstractConvexProblem, Stationarity, newton
-
-
-def cube_root_step(root, a):
-    return root - (root**3 - a) / (3 * root**2)
-
-
-def cube_root_by_bisection(a):
-    def body(_, ends):
-        low, high = ends
-        middle = (low + high) / 2
-        return jnp.where(middle**3 < a, middle, low), jnp.where(middle**3 < a, high, middle)
-
-    low, high = jax.lax.fori_loop(0, 80, body, (jnp.zeros_like(a), a + 1))
-    return (low + high) / 2
-
-
-@pytest.mark.slow
-@needs_x64
-def test_derivatives_through_bisection_are_exact_to_third_order():
-    f = lambda a: implicit(cube_root_by_bisection, cube_root_step, a)
-    a = jnp.array(5.0)
-    check_grads(f, (a,), 2, modes=("fwd", "rev"), rtol=1e-6)
-    third = jax.grad(jax.grad(jax.grad(f)))(a)
-    np.testing.assert_allclose(third, 10 / 27 * 5.0 ** (-8 / 3), rtol=1e-9)
-
-
-@needs_x64
-def test_implicit_takes_pytrees_leaves_without_tangents_and_vmap():
-    solve = lambda args: {"root": cube_root_by_bisection(args["a"]), "steps": jnp.array(80)}
-    step = lambda root, args: {
-        "root": cube_root_step(root["root"], args["a"]),
-        "steps": root["steps"],
-    }
-    f = lambda a: implicit(solve, step, {"a": a, "name": jnp.array(3)})["root"]
-    np.testing.assert_allclose(
-        jax.vmap(jax.grad(f))(jnp.array([1.0, 8.0])), [1 / 3, 1 / 12], rtol=1e-5
-    )
-
-
-@pytest.mark.slow
-@needs_x64
-def test_a_derivative_at_a_stationary_point_ignores_the_point_but_the_second_one_does_not():
-    # max over x of a x - x^4 / 4 is 3/4 a^(4/3), at the cube root of a.
-    def highest(a):
-        x = implicit(cube_root_by_bisection, cube_root_step, a)
-        return at_stationary_point(lambda x, a: a * x - x**4 / 4, x, a)
-
-    a = jnp.array(5.0)
-    check_grads(highest, (a,), 2, modes=("fwd", "rev"), rtol=1e-6)
-    np.testing.assert_allclose(jax.hessian(highest)(a), 5.0 ** (-2 / 3) / 3, rtol=1e-12)
-    aside = lambda x: at_stationary_point(lambda x, a: a * x - x**4 / 4, x, a)
-    assert jax.grad(aside)(a) == 0
 
 
 class Problem(AbstractConvexProblem):

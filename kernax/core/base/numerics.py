@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import is_staging
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 
 # Up to this many coordinates are summed one by one, which is exact and as fast as a matrix product.
 _UNROLLED = 8
@@ -168,7 +168,7 @@ def turns(x: Array, z: Array, period: Array) -> Array:
     return jnp.where(is_lost, lax.stop_gradient(raw), exact)
 
 
-@jax.custom_jvp
+@custom_jvp
 def _ratio(a: Array, b: Array) -> Array:
     """`a / b` with second derivatives that divide by b^2. A division by b^3, which overflows for
     small b, would make them NaN where a is zero.
@@ -176,10 +176,10 @@ def _ratio(a: Array, b: Array) -> Array:
     return a / b
 
 
-@_ratio.defjvp
+@_ratio.def_jvp
 def _ratio_jvp(primals, tangents):
     (a, b) = primals
-    (da, db) = tangents
+    (da, db) = with_zeros(primals, tangents)
     # d(a / b) = da / b - (a / b) db / b.
     inverse = 1 / b
     ratio = _ratio(a, b)
@@ -206,7 +206,7 @@ def _origin_of_batch(size, batched, x, z):
     return origin_of_pairs(x[0], z), False
 
 
-@jax.custom_jvp
+@custom_jvp
 def _sum_of_squares(x, z, lengthscale):
     """`|(x - z) / lengthscale|^2` from the differences, with the derivative expanded around an
     origin, which is as fast as a matrix product but loses `eps reach^2`.
@@ -214,10 +214,10 @@ def _sum_of_squares(x, z, lengthscale):
     return _squares_of_differences(x, z, lengthscale)
 
 
-@partial(_sum_of_squares.defjvp, symbolic_zeros=True)
+@_sum_of_squares.def_jvp
 def _sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
-    (dx, dz, dl) = (None if type(t) is SymbolicZero else t for t in tangents)
+    (dx, dz, dl) = tangents
     s = _sum_of_squares(*primals)
     # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, expanded: every
     # factor belongs to one point, so that two batches need n^2 floats in the backward pass instead
@@ -252,7 +252,7 @@ def _squares_of_differences(x, z, lengthscale):
     return jnp.asarray(sum(squares[1:], squares[0]))
 
 
-@jax.custom_jvp
+@custom_jvp
 def _exact_sum_of_squares(x, z, lengthscale):
     """`|(x - z) / lengthscale|^2` and its derivatives from the differences, all exact to rounding,
     however close the two points are.
@@ -260,13 +260,13 @@ def _exact_sum_of_squares(x, z, lengthscale):
     return _squares_of_differences(x, z, lengthscale)
 
 
-@partial(_exact_sum_of_squares.defjvp, symbolic_zeros=True)
+@_exact_sum_of_squares.def_jvp
 def _exact_sum_of_squares_jvp(primals, tangents):
     # ds = 2 w.(dx - dz - w dl) / l with w = (x - z) / l. The differences of all pairs would be n^2
     # d floats, so the backward pass computes them again, one coordinate at a time, and once for
     # each argument, because XLA would store n^2 floats that two sums over pairs share.
     (x, z, lengthscale) = primals
-    (dx, dz, dl) = (None if type(t) is SymbolicZero else t for t in tangents)
+    (dx, dz, dl) = tangents
     s = _exact_sum_of_squares(*primals)
     inverse = 1 / lengthscale
     ds = None
@@ -381,20 +381,20 @@ def _without_distance(x, lengthscale):
     return jnp.sum((x - x) / lengthscale)
 
 
-@jax.custom_jvp
+@custom_jvp
 def safe_sqrt(s: Array) -> Array:
     """`sqrt(s)` for s >= 0, with derivative zero instead of infinity at s = 0."""
     return jnp.sqrt(s)
 
 
-@safe_sqrt.defjvp
+@safe_sqrt.def_jvp
 def _safe_sqrt_jvp(primals, tangents):
     # d sqrt(s) = ds / (2 sqrt(s)).
     root = safe_sqrt(primals[0])
     return root, tangents[0] * jnp.where(root > 0, 1 / (2 * positive_or_one(root)), 0)
 
 
-@jax.custom_jvp
+@custom_jvp
 def stretched_exponential(s: Array, p: Array) -> Array:
     """`exp(-s^p)` for s >= 0 and p > 0, with slope 0 instead of infinity at s = 0 where p < 1, and
     constant where s has overflowed.
@@ -404,13 +404,13 @@ def stretched_exponential(s: Array, p: Array) -> Array:
     return jnp.exp(-jnp.exp(p * jnp.log(s)))
 
 
-@stretched_exponential.defjvp
+@stretched_exponential.def_jvp
 def _stretched_exponential_jvp(primals, tangents):
     # The derivative in s is -p s^(p - 1) exp(-s^p), and in p -log(s) s^p exp(-s^p), each with one
     # exponential: with s^p and s^(p - 1) separate, the gradient of a sum over pairs would store one
     # more matrix.
     (s, p) = primals
-    (ds, dp) = tangents
+    (ds, dp) = with_zeros(primals, tangents)
     # Bounded, because (p - 1) log(inf) is NaN for p = 1, and so is log(inf) exp(-inf).
     s = jnp.minimum(s, jnp.finfo(s.dtype).max)
     log_s = jnp.log(positive_or_one(s))
@@ -422,13 +422,13 @@ def _stretched_exponential_jvp(primals, tangents):
     return stretched_exponential(*primals), slope * ds + in_p * dp
 
 
-@jax.custom_jvp
+@custom_jvp
 def exponential_or_constant(t: Array) -> Array:
     """`exp(t)`, with derivative zero where it overflows."""
     return jnp.exp(t)
 
 
-@exponential_or_constant.defjvp
+@exponential_or_constant.def_jvp
 def _exponential_or_constant_jvp(primals, tangents):
     # d exp(t) = exp(t) dt.
     (t,) = primals
@@ -469,13 +469,6 @@ def place_of_largest(values: Float[Array, "*n c"]) -> Int[Array, "*n"]:
     """The index of the largest number along the last axis, or -1 if one of them is NaN."""
     is_unknown = jnp.any(jnp.isnan(values), -1)
     return jnp.where(is_unknown, -1, jnp.argmax(values, -1))
-
-
-def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """The primals that have a tangent, and the others."""
-    return eqx.partition(
-        primals, jax.tree.map(lambda t: t is not None, tangents, is_leaf=lambda t: t is None)
-    )
 
 
 def eps_of(x: Any) -> float:

@@ -6,21 +6,19 @@ the size of `nu log(nu)`. Written with `log1p(x / nu)`, their derivatives in nu 
 differences.
 """
 
-import functools
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.derivatives import custom_jvp
 
 _ARCTANH_TERMS = 18  # at u^2 = 1/9 the next one is 1e-18
 
 
-@jax.custom_jvp
+@custom_jvp
 def scaled_log1p(x: Array, b: Array) -> Array:
     """`log(1 + b x) / b` for x >= 0 and b >= 0, and its limit x at b = 0.
 
@@ -33,7 +31,7 @@ def scaled_log1p(x: Array, b: Array) -> Array:
     return jnp.where(bends, jnp.log1p(u) / jnp.where(bends, b, 1), x)
 
 
-@functools.partial(scaled_log1p.defjvp, symbolic_zeros=True)
+@scaled_log1p.def_jvp
 def _scaled_log1p_jvp(primals, tangents):
     # d/db = (u / (1 + u) - log(1 + u)) / b^2 with u = b x. In v = u / (2 + u), where
     # log(1 + u) = 2 arctanh(v) and u / (1 + u) = 2 v / (1 + v), it is a sum of negative terms:
@@ -44,9 +42,9 @@ def _scaled_log1p_jvp(primals, tangents):
     value = scaled_log1p(x, b)
     u = b * x
     change = jnp.zeros_like(value)
-    if type(dx) is not SymbolicZero:
+    if dx is not None:
         change = dx / (1 + u)
-    if type(db) is not SymbolicZero:
+    if db is not None:
         # Bounded, because inf / inf is NaN.
         most = jnp.finfo(x.dtype).max / 4
         x = jnp.minimum(x, most)

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.deprecation import renamed
-from kernax.core.base.numerics import dot, matmul, split_by_tangent, stop_gradient
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
+from kernax.core.base.numerics import dot, matmul, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import RESULTS
 from kernax.core.grid.cell_values import placed
@@ -281,7 +282,7 @@ class GridInverse(AbstractSolvedInverse):
         return inverse, of_product
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _held_fixed(factor, system):
     """The factor of a system, without a derivative rule. A second derivative, which would need one,
     raises an exception instead of returning a wrong number.
@@ -325,7 +326,7 @@ class GridExplanation(AbstractExplanation):
         return _between_rows(self.system, self.factor, left, right)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _explained(system, factor, x, z, *, same):
     """`k(x, X) P W k(X, z)` for rows that are products over the axes."""
     gram = grid_gram(system)
@@ -350,7 +351,7 @@ def _explained_jvp(primals, tangents, *, same):
     return _explained(*primals, same=same), _tangent(of, primals, tangents)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _between_rows(system, factor, left, right):
     """`l . P W r` for any rows, by whitening them."""
     rows = jnp.stack([left, right], 1)

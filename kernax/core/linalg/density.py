@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import matmul, split_by_tangent, stop_gradient, tree_where
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
+from kernax.core.base.numerics import matmul, stop_gradient, tree_where
 from kernax.core.base.powers import own_unit
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
@@ -61,7 +62,7 @@ def cholesky(A: Float[Array, "n n"], factor: CholeskyFactor) -> Float[Array, "n 
     return _cholesky(A, stop_gradient(factor))
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _cholesky(A, factor):
     return factor.lower
 
@@ -114,7 +115,7 @@ def log_density(
     return _log_density(system, y, factor, square)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _log_density(system, y, factor, square):
     system = system.with_jitter(factor)
     if square is None:
@@ -169,7 +170,7 @@ def log_determinant(system: WeightedSystem, factor: AbstractFactor) -> Float[Arr
     return _log_determinant(system, stop_gradient(factor))
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _log_determinant(system, factor):
     return factor.log_determinant()
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import sequential_vmap
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import custom_jvp, implicit
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.base.weights import AbstractWeights
@@ -323,18 +323,18 @@ class _Outside(eqx.Module):
         return self.value * x - outside[:, 0]
 
 
-@jax.custom_jvp
+@custom_jvp
 def _differentiated_once(pairs: EigenPairs) -> EigenPairs:
     """The same pairs. Second derivatives would lack terms where eigenvalues coincide."""
     return pairs
 
 
-@_differentiated_once.defjvp
+@_differentiated_once.def_jvp
 def _differentiated_once_jvp(primals, tangents):
     raise ValueError("eigenvectors have no second derivatives in kernax, only first ones")
 
 
-@jax.custom_jvp
+@custom_jvp
 def _inverse_root(quotient: Float[Array, "c c"]) -> Float[Array, "c c"]:
     """`Q^(-1/2)` for a diagonal matrix, zero where it is zero."""
     return jnp.diag(_inverse_roots(jnp.diagonal(quotient)))
@@ -344,7 +344,7 @@ def _inverse_roots(values: Float[Array, " c"]) -> Float[Array, " c"]:
     return jnp.where(values > 0, 1 / jnp.sqrt(positive_or_one(values)), 0)
 
 
-@_inverse_root.defjvp
+@_inverse_root.def_jvp
 def _inverse_root_jvp(primals, tangents):
     # dR_ij = dQ_ij (r_i - r_j) / (l_i - l_j) (Daleckii & Krein) with r = l^(-1/2). Without the
     # cancellation the quotient is -(r_i r_j)^2 / (r_i + r_j).

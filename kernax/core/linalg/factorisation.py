@@ -20,13 +20,13 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.numerics import (
     eps_of,
     main_diagonal,
     matmul,
     positive_or_one,
     safe_sqrt,
-    split_by_tangent,
     stop_gradient,
     where_or,
 )
@@ -391,7 +391,7 @@ class AbstractSolvedInverse(AbstractInverse):
         return solve_transposed(self.system, self.factor, B)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _inverse(system, factor):
     if not system.weights.removes:
         return factor.inverse()
@@ -418,7 +418,7 @@ def _inverse_jvp(primals, tangents):
     return P, -matmul(P, t_TP)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def products_and_diagonal(
     system: WeightedSystem, B: Float[Array, "n p"], factor: AbstractFactor
 ) -> tuple[Float[Array, "n p"], Float[Array, " n"]]:

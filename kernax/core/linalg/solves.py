@@ -12,6 +12,7 @@ from jax.scipy.linalg import lu_factor, lu_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from kernax.core.base.batching import sequential_vmap
+from kernax.core.base.derivatives import custom_jvp
 from kernax.core.base.numerics import matmul, positive_or_one
 from kernax.core.base.powers import in_own_unit
 
@@ -70,14 +71,14 @@ def solve_by_products(
     return lax.custom_linear_solve(multiply, rhs, solve, solve)
 
 
-@jax.custom_jvp
+@custom_jvp
 def log_determinant_by_lu(A: Float[Array, "n n"]) -> Float[Array, ""]:
     """`log |A|` for any square A, with its derivatives; NaN where the determinant is negative."""
     sign, value = sequential_vmap(jnp.linalg.slogdet, A)
     return jnp.where(sign < 0, jnp.nan, value)
 
 
-@log_determinant_by_lu.defjvp
+@log_determinant_by_lu.def_jvp
 def _log_determinant_by_lu_jvp(primals, tangents):
     # d log|A| = tr(A^-1 dA).
     (A,) = primals
@@ -85,7 +86,7 @@ def _log_determinant_by_lu_jvp(primals, tangents):
     return log_determinant_by_lu(A), jnp.trace(solve_by_lu(A, dA))
 
 
-@jax.custom_jvp
+@custom_jvp
 def square_root(M: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """The positive semidefinite R with `R R = M`; negative eigenvalues, which are rounding, count
     as zero.
@@ -99,7 +100,7 @@ def square_root(M: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return matmul(Q * roots[None, :], Q.T)
 
 
-@square_root.defjvp
+@square_root.def_jvp
 def _square_root_jvp(primals, tangents):
     (M,) = primals
     (dM,) = tangents

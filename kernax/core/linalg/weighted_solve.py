@@ -14,11 +14,11 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.compiled import compiled
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.numerics import (
     expand_to,
     matmul,
     positive_or_one,
-    split_by_tangent,
     stop_gradient,
     tree_where,
     where_or,
@@ -55,7 +55,7 @@ def weighted_solve(
     return A, result, stats
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _weighted_solve(system, rhs, factor, options, *, solver):
     if system.gram.solves_one_by_one:
         return sequential_vmap(_solved, system, rhs, factor, options, solver)

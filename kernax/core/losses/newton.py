@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import largest_of_batch, sequential_vmap
-from kernax.core.base.numerics import eps_of, positive_or_one, split_by_tangent, tree_where
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
+from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
 from kernax.core.base.solution import RESULTS, first_that_holds
 
 
@@ -294,7 +295,7 @@ def minimum(
     return point.x, result, stats
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _minimum(problem, rtol, max_steps):
     # A batch is computed one by one on a CPU, each member in as many steps as it needs.
     def solve(args):
@@ -325,7 +326,7 @@ def _minimum_jvp(primals, tangents):
     )
 
 
-@jax.custom_jvp
+@custom_jvp
 def _with_tangent_of(computed: Array, known: Array) -> Array:
     """The known value of an array with the derivative of its computation, which a program leaves
     out.
@@ -333,6 +334,6 @@ def _with_tangent_of(computed: Array, known: Array) -> Array:
     return known
 
 
-@_with_tangent_of.defjvp
+@_with_tangent_of.def_jvp
 def _with_tangent_of_jvp(primals, tangents):
     return _with_tangent_of(*primals), tangents[0]

@@ -9,6 +9,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ParameterArray
+from kernax.core.base.derivatives import custom_jvp, with_zeros
 from kernax.core.base.parameters import positive, real
 from kernax.core.losses.loss_functions import AbstractLikelihood, Values, check_one_number
 from kernax.core.losses.observation_likelihoods import hazard_and_excess
@@ -126,17 +127,18 @@ class Ordinal(AbstractLikelihood):
         return known, sign * off, widths[place] / scale, is_end, sign
 
 
-@jax.custom_jvp
+@custom_jvp
 def _log_probability(middle: Values, width: Values, is_end: Bool[Array, "*n"]) -> Values:
     """`log(Phi(middle + width / 2) - Phi(middle - width / 2))`, or `log Phi(middle)` of an end."""
     return _truncated_normal(middle, width, is_end).log_probability
 
 
-@_log_probability.defjvp
+@_log_probability.def_jvp
 def _log_probability_jvp(primals, tangents):
     # d log p = pull d middle + edge d width, without the derivatives of continued fractions.
     normal = _truncated_normal(*primals)
-    change = normal.pull * tangents[0] + normal.edge * tangents[1]
+    (in_middle, in_width, _) = with_zeros(primals, tangents)
+    change = normal.pull * in_middle + normal.edge * in_width
     return normal.log_probability, change
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from kernax.core.base.batching import on_cpu_or_elsewhere
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
+from kernax.core.base.derivatives import custom_jvp
 from kernax.core.base.numerics import is_on_diagonal, matmul, stop_gradient
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
@@ -153,13 +154,13 @@ def _all_finite(K: Array) -> Array:
     return jnp.all(jnp.isfinite(means))
 
 
-@jax.custom_jvp
+@custom_jvp
 def _valued(K: Array, exact: Array) -> Array:
     """The value of the second matrix, with the derivative of the first."""
     return exact
 
 
-@_valued.defjvp
+@_valued.def_jvp
 def _valued_jvp(primals, tangents):
     return _valued(*primals), tangents[0]
 

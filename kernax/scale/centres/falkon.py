@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import implicit
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import is_concrete, stop_gradient
 from kernax.core.base.parameters import as_stopping

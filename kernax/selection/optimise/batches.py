@@ -68,9 +68,8 @@ def batched(
 
     Returns:
         A function of batches that returns results with the members along their first axis. It is
-        differentiable, and may itself be transformed (up to JAX 0.11, second derivatives on a CPU
-        are right by `jax.jacfwd(jax.jacfwd(f))`, but not by `jax.hessian`). Results stay on the
-        devices that computed them, where these share the members evenly.
+        differentiable, and may itself be transformed. Results stay on the devices that computed
+        them, where these share the members evenly.
 
     Raises:
         ValueError: no member, arguments of different lengths, an argument without the axis that

@@ -21,10 +21,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import in_smallest_size, sequential_vmap
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.numerics import (
     main_diagonal,
     positive_or_one,
-    split_by_tangent,
     stop_gradient,
     sums_and_maxima,
     tree_where,
@@ -298,7 +298,7 @@ def exact_solution(
     return tree_where(is_better, solved, point), is_optimal, factor
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def with_derivative_of_active_set(
     point: DualPoint, problem: BoxProblem, factor: CholeskyFactor | None
 ) -> DualPoint:

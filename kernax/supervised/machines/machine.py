@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import each_of_vmap
-from kernax.core.base.implicit import implicit
+from kernax.core.base.derivatives import implicit
 from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
 from kernax.core.base.solution import void_unless_known
 from kernax.core.linalg.cholesky import CholeskyFactor

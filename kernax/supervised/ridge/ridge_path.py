@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.intervals import POSITIVE
-from kernax.core.base.numerics import split_by_tangent, stop_gradient
+from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -189,7 +190,7 @@ def _leave_one_out_path(task, ridges, bias):
     return Solution(value, result, stats)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _left_out(task, ridges, *, bias):
     systems = RidgeSystems(task.gram(), task.weights, ridges)
     factors = systems.factors()

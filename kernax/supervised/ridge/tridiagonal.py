@@ -14,7 +14,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.batching import sequential_vmap
-from kernax.core.base.numerics import eps_of, split_by_tangent, stop_gradient
+from kernax.core.base.derivatives import custom_jvp, split_by_tangent
+from kernax.core.base.numerics import eps_of, stop_gradient
 from kernax.core.base.powers import in_own_unit
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.linalg.jitter import range_of_jitter
@@ -233,7 +234,7 @@ def solutions_of_weighted(
     return _solutions(systems, columns)
 
 
-@eqx.filter_custom_jvp
+@custom_jvp
 def _solutions(systems, columns):
     def solved(systems: RidgeSystems, columns: Float[Array, "n p"]) -> tuple[Array, Factors]:
         # T^-1 W C = S (S K S + ridge)^-1 S C: nothing is divided by a weight.

@@ -1,0 +1,229 @@
+"""Rules of derivatives: of single functions, of roots that a solver found, and of functions at an
+optimum.
+
+At a root, one more exact Newton step changes nothing. The derivative of that step with respect to
+the data, with the root held fixed, is the derivative of the root, whichever solver found it.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import PyTree
+
+Root = TypeVar("Root", bound=PyTree)
+Value = TypeVar("Value", bound=PyTree)
+
+
+class custom_jvp:
+    """A function with a derivative rule of its own, as `equinox.filter_custom_jvp`, that is also
+    differentiated by this rule inside loops.
+
+    Up to version 0.11, JAX replaces a `jax.custom_jvp` by the plain function where it prepares the
+    body of a `lax.scan` or `lax.map` for reverse mode. A forward derivative of that gradient, such
+    as `jax.hessian`, is then wrong without an error. Here the call is a primitive, which stays in
+    the body until it is differentiated.
+
+    Arguments and outputs are pytrees. The tangents in the rule have the structure of the positional
+    arguments, with None for what is not an array or does not move; the tangent of an output, or of
+    a branch of it, that does not move is None as well. Keyword arguments are constants.
+
+        @custom_jvp
+        def logarithm(x):
+            return jnp.log(x)
+
+        @logarithm.def_jvp
+        def _logarithm_jvp(primals, tangents):
+            (x,) = primals
+            (dx,) = tangents
+            return logarithm(x), dx / x
+    """
+
+    def __init__(self, function: Callable):
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def def_jvp(self, rule: Callable) -> Callable:
+        """The rule `(primals, tangents, **constants) -> (out, tangents of out)`."""
+        self.rule = rule
+        return rule
+
+    def __call__(self, *args, **constants):
+        arrays, others = eqx.partition((args, constants), eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        if not any(isinstance(leaf, Tracer) for leaf in leaves):
+            return self.function(*args, **constants)
+
+        def function(*leaves):
+            args, constants = eqx.combine(jax.tree.unflatten(structure, leaves), others)
+            return self.function(*args, **constants)
+
+        def rule(primals, tangents):
+            args, constants = eqx.combine(jax.tree.unflatten(structure, primals), others)
+            tangents_of_args, _ = jax.tree.unflatten(structure, tangents)
+            out, tangents_of_out = self.rule(args, tangents_of_args, **constants)
+            return jax.tree.leaves(out), _of_leaves(tangents_of_out, out)
+
+        return _call(function, rule, leaves)
+
+
+def with_zeros(primals: PyTree, tangents: PyTree) -> PyTree:
+    """The tangents of a rule, with zeros for the floats that do not move."""
+
+    def instantiated(t, x):
+        is_float = eqx.is_inexact_array(x) or isinstance(x, (float, np.ndarray))
+        return jnp.zeros_like(x) if t is None and is_float else t
+
+    return jax.tree.map(instantiated, tangents, primals, is_leaf=_is_none)
+
+
+def split_by_tangent(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """The primals that have a tangent, and the others."""
+    return eqx.partition(primals, jax.tree.map(lambda t: t is not None, tangents, is_leaf=_is_none))
+
+
+def _is_none(t: Any) -> bool:
+    return t is None
+
+
+def _of_leaves(tangents: PyTree, out: PyTree) -> list:
+    """For each array of an output its tangent or None."""
+    of_branch = lambda t, branch: [t] * len(jax.tree.leaves(branch))
+    return jax.tree.leaves(
+        jax.tree.map(of_branch, tangents, out, is_leaf=_is_none), is_leaf=_is_none
+    )
+
+
+def _call(function: Callable, rule: Callable, leaves: Sequence[Any]) -> PyTree:
+    """`function(*leaves)` as one operation of the program, differentiated by `rule(leaves, tangents
+    or None) -> (arrays, tangents or None)`.
+    """
+    jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*leaves)
+    # Arrays of an outer trace that the function captured are operands of the call.
+    captured = [x for x in jaxpr.consts if isinstance(x, Tracer)]
+    if captured:
+        inner = jaxpr
+
+        def of_operands(*operands):
+            parts = iter(operands)
+            known = [next(parts) if isinstance(x, Tracer) else x for x in inner.consts]
+            return jex.jaxpr_as_fun(jex.ClosedJaxpr(inner.jaxpr, known))(*parts)
+
+        jaxpr = jax.make_jaxpr(of_operands)(*captured, *leaves)
+
+    def rule_of_operands(primals, tangents):
+        if any(t is not None for t in tangents[: len(captured)]):
+            raise ValueError("A function with a derivative rule captured an array that moves.")
+        return rule(primals[len(captured) :], tangents[len(captured) :])
+
+    out = _custom_jvp_p.bind(*captured, *leaves, jaxpr=jaxpr, rule=rule_of_operands)
+    return jax.tree.unflatten(jax.tree.structure(shapes), out)
+
+
+_custom_jvp_p = jex.Primitive("custom_jvp")
+_custom_jvp_p.multiple_results = True
+
+
+@_custom_jvp_p.def_impl
+def _evaluated(*operands, jaxpr, rule):
+    return jex.jaxpr_as_fun(jaxpr)(*operands)
+
+
+@_custom_jvp_p.def_abstract_eval
+def _shapes(*operands, jaxpr, rule):
+    return jaxpr.out_avals
+
+
+def _differentiated(primals, tangents, *, jaxpr, rule):
+    moving = [None if _is_zero(t) else t for t in tangents]
+    out, tangents_of_out = rule(primals, moving)
+    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
+    return out, [zero(x) if t is None else t for x, t in zip(out, tangents_of_out)]
+
+
+def _is_zero(t: Any) -> bool:
+    return type(t) is ad.Zero or t.dtype == jax.dtypes.float0
+
+
+def _batched(operands, axes, *, jaxpr, rule):
+    def rule_of_batch(primals, tangents):
+        moving = [None if t is None else axis for t, axis in zip(tangents, axes)]
+        return jax.vmap(rule, (list(axes), moving))(list(primals), tangents)
+
+    function = jax.vmap(jex.jaxpr_as_fun(jaxpr), axes)
+    out = _call(function, rule_of_batch, operands)
+    return out, [0] * len(out)
+
+
+ad.primitive_jvps[_custom_jvp_p] = _differentiated
+batching.primitive_batchers[_custom_jvp_p] = _batched
+mlir.register_lowering(_custom_jvp_p, mlir.lower_fun(_evaluated, multiple_results=True))
+
+
+@custom_jvp
+def _implicit(args, *, solve, step, solve_exactly):
+    return solve(args)
+
+
+@_implicit.def_jvp
+def _implicit_jvp(primals, tangents, *, solve, step, solve_exactly):
+    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root
+    # is traced by any outer transformation through this same rule, which makes the second
+    # derivative exact as well.
+    (args,) = primals
+    (t_args,) = tangents
+    root = _implicit(args, solve=solve_exactly, step=step, solve_exactly=solve_exactly)
+    moving, known = split_by_tangent(args, t_args)
+    step_of_moving = lambda moving: step(root, eqx.combine(moving, known))
+    _, t_root = eqx.filter_jvp(step_of_moving, (moving,), (t_args,))
+    return root, t_root
+
+
+def implicit(
+    solve: Callable[[Any], Root],
+    step: Callable[[Root, Any], Root],
+    args: Any,
+    solve_exactly: Callable[[Any], Root] | None = None,
+) -> Root:
+    """`solve(args)`, differentiated as one exact Newton step, `d root = d/d args step(root, args)`.
+
+    `step(root, args)` must return the root unchanged at the solution, with a derivative in its
+    first argument that vanishes there. Both functions must take all arrays they depend on through
+    `args`. It nests for derivatives of higher order. The derivative does not depend on how `solve`
+    iterates, and its error is only that of the root. If given, `solve_exactly(args)` replaces
+    `solve` where the root is differentiated.
+    """
+    exactly = solve if solve_exactly is None else solve_exactly
+    return _implicit(args, solve=solve, step=step, solve_exactly=exactly)
+
+
+@custom_jvp
+def _at_stationary_point(point, args, *, function):
+    return function(point, args)
+
+
+@_at_stationary_point.def_jvp
+def _at_stationary_point_jvp(primals, tangents, *, function):
+    # The tangent of the point is omitted. The rest depends on the point, and an outer
+    # transformation sees the derivative of the point, so the second derivative is exact as well.
+    point, args = primals
+    moving, known = split_by_tangent(args, tangents[1])
+    of_moving = lambda moving: function(point, eqx.combine(moving, known))
+    return eqx.filter_jvp(of_moving, (moving,), (tangents[1],))
+
+
+def at_stationary_point(function: Callable[[Any, Any], Value], point: Any, args: Any) -> Value:
+    """`function(point, args)` at a point where its derivative in the point is zero, such as an
+    optimum.
+
+    Its derivative is that in args alone (the envelope theorem); only second derivatives need the
+    derivative of the point. The function must take all arrays it depends on through its arguments.
+    """
+    return _at_stationary_point(point, args, function=function)
