@@ -389,14 +389,14 @@ def _check_name(path: Path, name: str, header: list[str], option: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Cell:
+class _TableCell:
     """The text of a cell, and the line of the file in which it begins."""
 
     text: str
     line: int
 
 
-def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
+def _rows(file: _File, header: list[str]) -> list[list[_TableCell]]:
     rows = []
     wrong = []
     for line, cells in file.records:
@@ -404,7 +404,7 @@ def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
             wrong.append((line, plural(len(cells), "cell")))
         row = []
         for cell in cells:
-            row.append(_Cell(cell, line))
+            row.append(_TableCell(cell, line))
             line += len(re.findall("\r\n|\r|\n", cell))  # a quoted cell may have several lines
         rows.append(row)
     if wrong:
@@ -417,7 +417,7 @@ def _rows(file: _File, header: list[str]) -> list[list[_Cell]]:
 
 
 def _columns(
-    file: _File, rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+    file: _File, rows: list[list[_TableCell]], header: list[str], names: Sequence[str]
 ) -> tuple[Column, ...]:
     """The columns with these names, their cells without spaces at either end.
 
@@ -436,7 +436,7 @@ def _columns(
 
 
 def _as_written(
-    rows: list[list[_Cell]], header: list[str], names: Sequence[str]
+    rows: list[list[_TableCell]], header: list[str], names: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
     """The cells of the columns with these names, with their spaces."""
     places = {name: header.index(name) for name in names}

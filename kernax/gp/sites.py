@@ -188,7 +188,7 @@ def variances_of(
     return jnp.where(is_precise, (1 - of_inverse) / divisor, of_covariance)
 
 
-class _Progress(eqx.Module):
+class _SitesState(eqx.Module):
     """The state of the iteration: the sites, their update, and the distance between the two."""
 
     sites: Sites
@@ -232,14 +232,14 @@ def fixed_point(
         convex = observations.likelihood.convex
         sites = _sites_at_mode(observations) if convex else Sites(nothing, nothing)
         updated, change = _updated(sites, observations, rule)
-        start = _Progress(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
+        start = _SitesState(sites, updated, change, jnp.ones_like(change), jnp.zeros((), jnp.int32))
 
-        def go_on(now: _Progress) -> Bool[Array, ""]:
+        def go_on(now: _SitesState) -> Bool[Array, ""]:
             useful = jnp.isfinite(now.change) & (now.damping > _LEAST_DAMPING)
             far = (now.change > goal) | (now.steps == 0)
             return far & useful & (now.steps < max_steps)
 
-        def one_step(now: _Progress) -> _Progress:
+        def one_step(now: _SitesState) -> _SitesState:
             # A damped step to the updated sites, and the damping of the next one.
             sites = jax.tree.map(lambda a, b: a + now.damping * (b - a), now.sites, now.updated)
             updated, change = _updated(sites, observations, rule)
@@ -247,7 +247,7 @@ def fixed_point(
             if convex:
                 longer = jnp.minimum(1.2 * damping, 1)
                 damping = jnp.where(change < now.change, longer, damping / 2)
-            return _Progress(sites, updated, change, damping, now.steps + 1)
+            return _SitesState(sites, updated, change, damping, now.steps + 1)
 
         end = lax.while_loop(go_on, one_step, start)
         endings = (

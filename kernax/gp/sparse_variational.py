@@ -147,7 +147,7 @@ def svgp(
         )
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)
-    problem = _Problem(task, rebuild, optimiser, length, key, size)
+    problem = _VariationalProblem(task, rebuild, optimiser, length, key, size)
     arguments = problem, theta, check_count(n_steps, "n_steps")
     learns = optimiser is not _STILL
     _check_memory(_LEARNED if learns else _SVGP, model, _svgp, arguments)
@@ -240,7 +240,7 @@ def _estimated_bound(model, q, batch, scale):
     return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
 
 
-class _Problem(eqx.Module):
+class _VariationalProblem(eqx.Module):
     """The data and the settings of a run, which are constant during it."""
 
     task: Task
@@ -272,7 +272,7 @@ class _Known(eqx.Module):
     q: InducingNormal
 
 
-class _State(eqx.Module):
+class _VariationalState(eqx.Module):
     """The state of a run."""
 
     theta: list[Array]
@@ -287,13 +287,13 @@ class _State(eqx.Module):
     known: _Known
 
 
-def _model(problem: _Problem, theta: list[Array]) -> SparseModel:
+def _model(problem: _VariationalProblem, theta: list[Array]) -> SparseModel:
     """The model with these parameters, which optax sees as a list in the order of their names."""
     paths = sorted(path for path, _, _ in problem.rebuild.entries)
     return problem.rebuild(dict(zip(paths, theta)))
 
 
-def _advanced(problem: _Problem, state: _State) -> _State:
+def _advanced(problem: _VariationalProblem, state: _VariationalState) -> _VariationalState:
     """The state after one step."""
     # The order of the points, drawn again once all were used, and the indices of a batch.
     if problem.takes_all:
@@ -330,7 +330,7 @@ def _advanced(problem: _Problem, state: _State) -> _State:
     # q stays unchanged if its step does not give a distribution.
     q = natural.normal()
     possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
-    return _State(
+    return _VariationalState(
         theta=tree_where(sound, theta, state.theta),
         memory=tree_where(sound, memory, state.memory),
         order=order,
@@ -352,7 +352,7 @@ def _svgp(problem, theta, steps):
     values = [theta[path] for path in sorted(theta)]
     dtype = problem.task.dtype
     q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
-    start = _State(
+    start = _VariationalState(
         theta=values,
         memory=problem.optimiser.init(values),
         natural=Natural(q.mean, q.root),
@@ -396,7 +396,9 @@ def _svgp(problem, theta, steps):
     return Solution(posterior, first_that_holds(endings, RESULTS.successful), stats)
 
 
-def _bound_of_all(problem: _Problem, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:
+def _bound_of_all(
+    problem: _VariationalProblem, model: SparseModel, q: InducingNormal
+) -> Float[Array, ""]:
     """The bound on all data, computed batch by batch."""
     n = problem.task.n
     b = problem.batch_size

@@ -131,7 +131,7 @@ class _Row(NamedTuple):
     total: Float[Array, "*#pairs"]
 
 
-class _Cell(NamedTuple):
+class _CellSums(NamedTuple):
     """Lodhi's recursion within a row, after some tokens of z."""
 
     before: Float[Array, "levels *#pairs"]  # sums over the cells above and to the left
@@ -154,7 +154,7 @@ def _gapped(
     """
 
     def row(now: _Row, token: _Tokens) -> tuple[_Row, None]:
-        def cell(now: _Cell, column: tuple[Array, _Tokens]) -> tuple[_Cell, Array]:
+        def cell(now: _CellSums, column: tuple[Array, _Tokens]) -> tuple[_CellSums, Array]:
             # a(i, j) = factor match(i, j) e(i, j), e = extended(before).
             above, other = column
             match = jnp.where(token.codes == other.codes, factor * token.weights * other.weights, 0)
@@ -162,10 +162,10 @@ def _gapped(
             # above(i, j) = sum_{i' < i} decay^(i - i' - 1) a(i', j), so that
             # above(i + 1, j) = decay above(i, j) + a(i, j), of the kinds that a match may extend,
             # and before(i, j + 1) = decay before(i, j) + above(i, j).
-            right = _Cell(decay[None] * now.before + above, now.total + ends[-1])
+            right = _CellSums(decay[None] * now.before + above, now.total + ends[-1])
             return right, decay[None] * above + ends[: len(above)]
 
-        start = _Cell(jnp.zeros_like(now.above[0]), now.total)
+        start = _CellSums(jnp.zeros_like(now.above[0]), now.total)
         end, above = lax.scan(cell, start, (now.above, z))
         return _Row(above, end.total), None
 

@@ -78,7 +78,7 @@ def _common_fragments_jvp(primals, tangents):
     )
 
 
-class _Node(NamedTuple):
+class _NodeOfX(NamedTuple):
     """A node of x, with its production and children, on which its row of C depends."""
 
     place: Int[Array, ""]  # its index among the nodes, in postorder
@@ -100,11 +100,11 @@ def _inside(
     """`sum_ab C(a, b)` and E; C row by row in postorder, from the rows of the children."""
     z_productions = _productions(z, x.children.shape[1])
     places = jnp.arange(len(x.weights))
-    nodes = _Node(places, x.weights, x.children, _productions(x, z.children.shape[1]))
+    nodes = _NodeOfX(places, x.weights, x.children, _productions(x, z.children.shape[1]))
     nothing = jnp.zeros_like(z.weights * decay)
     arity = min(x.children.shape[1], z.children.shape[1])
 
-    def row(now: _RowsSoFar, node: _Node) -> tuple[_RowsSoFar, Float[Array, " M"]]:
+    def row(now: _RowsSoFar, node: _NodeOfX) -> tuple[_RowsSoFar, Float[Array, " M"]]:
         # E(a, b) = prod_j (1 + C(c_j(a), c_j(b))) where the productions are the same, else 0, and
         # C(a, b) = decay w_a w_b E(a, b). Leaves have no production.
         same = jnp.all(node.production[None] == z_productions, 1)

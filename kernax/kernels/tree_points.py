@@ -129,7 +129,7 @@ def check_trees(x: Any, z: Any) -> None:
     check_points(x, z, Trees)
 
 
-class _Node(NamedTuple):
+class _ParsedNode(NamedTuple):
     label: str
     children: list[int]  # their indices among the nodes of the tree, in postorder
 
@@ -157,7 +157,7 @@ class _Open(NamedTuple):
     place: _Place
 
 
-def _nodes(tree: Any, name: str) -> list[_Node]:
+def _nodes(tree: Any, name: str) -> list[_ParsedNode]:
     """The nodes of one tree in postorder."""
     parser = _Parser(name)
     for token in _tokens(tree, name):
@@ -175,7 +175,7 @@ class _Parser:
 
     def __init__(self, name: str):
         self.name = name
-        self.nodes: list[_Node] = []
+        self.nodes: list[_ParsedNode] = []
         # The first is the parent of the root, and is never closed.
         self.open = [_Open("", [], 0)]
 
@@ -205,13 +205,13 @@ class _Parser:
             self.open.append(_Open(None, [], token.place))
         elif token.kind == _Kind.CLOSE:
             closed = self.open.pop()
-            self._complete(_Node(closed.label or "", closed.children))
+            self._complete(_ParsedNode(closed.label or "", closed.children))
         elif self.innermost.label is None:
             self.open[-1] = self.innermost._replace(label=token.label)
         else:
-            self._complete(_Node(token.label, []))
+            self._complete(_ParsedNode(token.label, []))
 
-    def _complete(self, node: _Node) -> None:
+    def _complete(self, node: _ParsedNode) -> None:
         """Appends a node, as a child of the innermost open one."""
         self.innermost.children.append(len(self.nodes))
         self.nodes.append(node)

@@ -100,7 +100,7 @@ def kernel_perceptron(
     return finish(solution, throw, hint)
 
 
-class _Pass(eqx.Module):
+class _PerceptronState(eqx.Module):
     """The perceptron between two steps.
 
     Attributes:
@@ -132,26 +132,26 @@ class _Perceptron(eqx.Module):
     in_features: bool = eqx.field(static=True)
     averaged: bool = eqx.field(static=True)
 
-    def start(self) -> _Pass:
+    def start(self) -> _PerceptronState:
         """The function zero."""
         nothing = jnp.zeros_like(self.y)
         zero = jnp.zeros((), jnp.int32)
         f = jnp.zeros_like(self.rows[0])
-        return _Pass(nothing, f, nothing, zero, zero, jnp.array(True))
+        return _PerceptronState(nothing, f, nothing, zero, zero, jnp.array(True))
 
-    def change(self, i: Int[Array, ""], now: _Pass) -> Float[Array, ""]:
+    def change(self, i: Int[Array, ""], now: _PerceptronState) -> Float[Array, ""]:
         """The change of the coefficient of point i, nonzero if its prediction is a mistake."""
         # f(x_i) = w.phi(x_i), O(m), or its stored value, O(1).
         value = matmul(self.rows[i], now.f) if self.in_features else now.f[i]
         one = jnp.ones_like(value)  # the rule does not use the step and the square
         return self.rule.move(one, value - self.threshold, self.y[i], one).coefficient
 
-    def visit(self, i: Int[Array, ""], now: _Pass) -> _Pass:
+    def visit(self, i: Int[Array, ""], now: _PerceptronState) -> _PerceptronState:
         """Moves the coefficient of point i towards its label if its prediction is a mistake."""
         change = self.change(i, now)
         wrong = change != 0
         beta = now.beta.at[i].add(change)
-        return _Pass(
+        return _PerceptronState(
             beta=beta,
             # f(x_j) + change k(x_i, x_j) for all j, or w + change phi(x_i).
             f=now.f + change * self.rows[i],
@@ -161,21 +161,21 @@ class _Perceptron(eqx.Module):
             unfinished=now.unfinished,
         )
 
-    def epoch(self, now: _Pass) -> _Pass:
+    def epoch(self, now: _PerceptronState) -> _PerceptronState:
         """Visits all points once."""
         after = lax.fori_loop(0, len(self.y), lambda i, now: self.visit(i, now), now)
         progress = after.mistakes > now.mistakes, after.epochs + 1
         return eqx.tree_at(lambda state: (state.unfinished, state.epochs), after, progress)
 
-    def run(self, max_epochs: Array) -> _Pass:
+    def run(self, max_epochs: Array) -> _PerceptronState:
         """Repeats passes until one makes no mistake."""
 
-        def go_on(now: _Pass) -> Array:
+        def go_on(now: _PerceptronState) -> Array:
             return now.unfinished & (now.epochs < max_epochs)
 
         return lax.while_loop(go_on, lambda now: self.epoch(now), self.start())
 
-    def learned(self, end: _Pass) -> Float[Array, " n"]:
+    def learned(self, end: _PerceptronState) -> Float[Array, " n"]:
         """The last coefficients, or their mean over all steps."""
         if not self.averaged:
             return end.beta

@@ -59,10 +59,10 @@ class EvidenceIteration(AbstractRelevanceSolver):
         # gamma_i = 1 - P_ii is off by some eps, below which no gamma_i differs from zero.
         least = jnp.maximum(self.least, 32 * eps_of(problem.basis.columns))
 
-        def go_on(now: _Round) -> Array:
+        def go_on(now: _EvidenceIterate) -> Array:
             return ~(now.change <= self.rtol) & (now.steps < self.max_steps)
 
-        def renewed(now: _Round) -> _Round:
+        def renewed(now: _EvidenceIterate) -> _EvidenceIterate:
             active = now.active
             fit = problem.posterior(active, now.noise)
             gamma = jnp.maximum(fit.determined, 0)
@@ -90,17 +90,17 @@ class EvidenceIteration(AbstractRelevanceSolver):
             # The largest absolute logarithm of a ratio of precisions, or of the ratio of the noise.
             changes = jnp.where(used, abs(jnp.log(ratio)), 0)
             largest_change = jnp.maximum(jnp.max(changes), abs(jnp.log(noise / now.noise)))
-            return _Round(
+            return _EvidenceIterate(
                 active=remaining,
                 noise=noise,
                 change=largest_change,
                 steps=now.steps + 1,
             )
 
-        end = lax.while_loop(go_on, renewed, _Round.first(problem))
+        end = lax.while_loop(go_on, renewed, _EvidenceIterate.first(problem))
         return self._ended(problem, end)
 
-    def _ended(self, problem: RelevanceProblem, end: "_Round") -> RelevanceChoice:
+    def _ended(self, problem: RelevanceProblem, end: "_EvidenceIterate") -> RelevanceChoice:
         """The end of the iteration, with `capacity` slots, and by single steps if the hyperprior is
         flat.
         """
@@ -133,14 +133,14 @@ class EvidenceIteration(AbstractRelevanceSolver):
 _LEAST_GAIN = 1e-6  # in nats
 
 
-class _Round(eqx.Module):
+class _EvidenceIterate(eqx.Module):
     active: ActiveFunctions
     noise: Float[Array, ""]
     change: Float[Array, ""]  # the largest, of a logarithm, in the last step
     steps: Int[Array, ""]
 
     @staticmethod
-    def first(problem: RelevanceProblem) -> "_Round":
+    def first(problem: RelevanceProblem) -> "_EvidenceIterate":
         """The state before any step, with all functions active."""
         noise = problem.noise.variance
         never = jnp.full_like(noise, jnp.inf)
@@ -152,4 +152,4 @@ class _Round(eqx.Module):
         precisions = jnp.where(used, precision, 1)
         weights = jnp.zeros_like(precisions)
         active = ActiveFunctions(numbers // c, numbers % c, used, precisions, weights)
-        return _Round(active, noise, never, jnp.zeros((), jnp.int32))
+        return _EvidenceIterate(active, noise, never, jnp.zeros((), jnp.int32))

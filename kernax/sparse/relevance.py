@@ -237,7 +237,7 @@ class _Setting(eqx.Module):
     size: int = eqx.field(static=True)
 
 
-class _Fit(eqx.Module):
+class _RelevanceFit(eqx.Module):
     """The fit of one model, in the units of the user.
 
     Attributes:
@@ -257,7 +257,7 @@ class _Fit(eqx.Module):
     stats: dict[str, Array]
 
 
-def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _Fit:
+def _fitted(setting: _Setting, y: Float[Array, "n c"]) -> _RelevanceFit:
     likelihood = setting.likelihood
     dtype = y.dtype
     # Numbers in a unit 2^exponent near the largest, because their squares may overflow.
@@ -305,7 +305,7 @@ def _fit_of(
     conditions: Conditions,
     left: Float[Array, ""],
     exponent: Int[Array, ""],
-) -> _Fit:
+) -> _RelevanceFit:
     """The fit in the units of the user, and its status."""
     is_numbers = setting.likelihood is None
     active = choice.active
@@ -351,4 +351,4 @@ def _fit_of(
         (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
     )
     ending = first_that_holds(endings, RESULTS.successful)
-    return _Fit(active, covariance, noise, evidence, ending, stats)
+    return _RelevanceFit(active, covariance, noise, evidence, ending, stats)

@@ -83,7 +83,7 @@ def climbed(
         columns = problem.basis.columns
         products = matmul(columns.T, problem.observations.weights[:, None] * columns)
 
-    def go_on(now: _Sweep) -> Array:
+    def go_on(now: _SequentialSweep) -> Array:
         return ~now.finished & (now.steps < most)
 
     of_slots = lambda now: (now.active, now.trend)
@@ -91,13 +91,13 @@ def climbed(
 
     # A step costs the square of the number of slots. Slots are filled from the first on, and a
     # sweep uses only the first slots while they are enough.
-    def few(now: _Sweep) -> _Sweep:
+    def few(now: _SequentialSweep) -> _SequentialSweep:
         first = jax.tree.map(lambda leaf: leaf[:_FEW], of_slots(now))
         rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_slots(now))
         end = whole(eqx.tree_at(of_slots, now, first))
         return eqx.tree_at(of_slots, end, jax.tree.map(jnp.append, of_slots(end), rest))
 
-    def in_few_slots(now: _Sweep) -> _Sweep:
+    def in_few_slots(now: _SequentialSweep) -> _SequentialSweep:
         # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
         numbers = jnp.arange(problem.capacity)
         last = jnp.max(jnp.where(now.active.used, numbers, -1))
@@ -106,11 +106,11 @@ def climbed(
         return lax.switch(needs_all, (few, whole), now)
 
     sweep = whole if problem.capacity <= 2 * _FEW else in_few_slots
-    end = lax.while_loop(go_on, lambda now: sweep(now), _Sweep.first(active, noise))
+    end = lax.while_loop(go_on, lambda now: sweep(now), _SequentialSweep.first(active, noise))
     return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
 
-class _Sweep(eqx.Module):
+class _SequentialSweep(eqx.Module):
     """The state between two sweeps; during a sweep the noise and the curvatures stay fixed."""
 
     active: ActiveFunctions
@@ -121,11 +121,11 @@ class _Sweep(eqx.Module):
     trend: StepBounds
 
     @staticmethod
-    def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_Sweep":
+    def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_SequentialSweep":
         """The state before any step."""
         zero = jnp.zeros((), jnp.int32)
         trend = StepBounds.none(active.weights)
-        return _Sweep(active, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
+        return _SequentialSweep(active, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
 
 
 _FEW = 32  # places
@@ -139,8 +139,8 @@ def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
 
 
 def _swept(
-    problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _Sweep
-) -> _Sweep:
+    problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _SequentialSweep
+) -> _SequentialSweep:
     """Takes steps until the noise and the curvatures are computed again."""
     first = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
     trend = now.trend
@@ -169,7 +169,7 @@ def _swept(
         determined = jnp.sum(jnp.where(active.used, gamma, 0))
         noise = problem.noise.renewed(problem.observations, f, noise, determined)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN ends the loop
-    return _Sweep(
+    return _SequentialSweep(
         active=end.outlook.active,
         noise=noise,
         # A sweep without a step may still change the noise. It counts as one step, so that sweeps
@@ -198,7 +198,7 @@ class _Ahead(eqx.Module):
 
 
 def _evidence_state(
-    problem: RelevanceProblem, products: Array | None, now: _Sweep
+    problem: RelevanceProblem, products: Array | None, now: _SequentialSweep
 ) -> EvidenceState:
     """The state of the evidence, computed from scratch."""
     active = now.active

@@ -187,7 +187,7 @@ def _bound(task, f, loss, ridge, bias, same, max_steps):
         c = of_f
     layout = Layout(checked_block("auto", count(points)), spread=task.layout.spread)
     gram = operator_of_prepared(task.kernel, points, layout)
-    problem = _Problem(gram, task.columns, task.weights.values, loss, ridge, bias, same)
+    problem = _WeightedRisk(gram, task.columns, task.weights.values, loss, ridge, bias, same)
     alone = problem.distance(c)
     e = problem.correction(c, max_steps)
     # The correction is computed with a rounding error too.
@@ -205,7 +205,7 @@ def _bound(task, f, loss, ridge, bias, same, max_steps):
     return ErrorBound(correction, remainder.reshape(f.bias.shape), norm.reshape(f.bias.shape))
 
 
-class _Problem(eqx.Module):
+class _WeightedRisk(eqx.Module):
     """`sum_i w_i L(y_i, f_i + b) + ridge/2 |f|^2` over expansions on m points, of which the last n
     are those of the problem.
 

@@ -149,14 +149,14 @@ class _Search(eqx.Module):
         )
 
 
-class _Descent(eqx.Module):
+class _PreImageIterate(eqx.Module):
     x: Float[Array, " d"]
     moved: Float[Array, ""]
     steps: Int[Array, ""]
 
-    def at(self, x: Float[Array, " d"]) -> "_Descent":
+    def at(self, x: Float[Array, " d"]) -> "_PreImageIterate":
         """The state at another point."""
-        return _Descent(x, self.moved, self.steps)
+        return _PreImageIterate(x, self.moved, self.steps)
 
 
 @compiled
@@ -164,12 +164,12 @@ def _pre_image(f, start, method, max_steps):
     search = _Search.of(f, start)
     descend = _by_means if method == "fixed_point" else _by_gradients
 
-    def solve(arguments: tuple[_Search, Array]) -> _Descent:
+    def solve(arguments: tuple[_Search, Array]) -> _PreImageIterate:
         search, max_steps = arguments
         end = descend(search, max_steps)
         return end.at(_polished(search.distance, end.x))
 
-    def step(root: _Descent, arguments: tuple[_Search, Array]) -> _Descent:
+    def step(root: _PreImageIterate, arguments: tuple[_Search, Array]) -> _PreImageIterate:
         search, _ = arguments
         return root.at(root.x + search.distance.newton_step(root.x))
 
@@ -200,15 +200,15 @@ def _pre_image(f, start, method, max_steps):
     return Solution(void_unless_known(end.x, result), result, stats)
 
 
-def _by_means(search: _Search, max_steps: Array) -> _Descent:
+def _by_means(search: _Search, max_steps: Array) -> _PreImageIterate:
     """The fixed-point iteration, each step halved until the distance does not rise."""
     distance = search.distance
     small = 8 * eps_of(search.start) ** (2 / 3) * search.spread
 
-    def go_on(now: _Descent) -> Bool[Array, ""]:
+    def go_on(now: _PreImageIterate) -> Bool[Array, ""]:
         return (now.moved > small) & (now.steps < max_steps)
 
-    def step(now: _Descent) -> _Descent:
+    def step(now: _PreImageIterate) -> _PreImageIterate:
         # Along the way to the mean, with a length that is halved while the distance rises; x stays
         # if every length raises it.
         way = distance.weighted_mean(now.x)
@@ -223,9 +223,9 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
         is_closer = distance(ahead) <= value
         x = jnp.where(is_closer, ahead, now.x)
         moved = jnp.linalg.norm(x - now.x)
-        return _Descent(x, moved, now.steps + 1)
+        return _PreImageIterate(x, moved, now.steps + 1)
 
-    start = _Descent(
+    start = _PreImageIterate(
         x=search.start,
         moved=jnp.asarray(jnp.inf, search.start.dtype),
         steps=jnp.zeros((), jnp.int32),
@@ -233,7 +233,7 @@ def _by_means(search: _Search, max_steps: Array) -> _Descent:
     return lax.while_loop(go_on, step, start)
 
 
-def _by_gradients(search: _Search, max_steps: Array) -> _Descent:
+def _by_gradients(search: _Search, max_steps: Array) -> _PreImageIterate:
     """BFGS, in units of the spread."""
 
     def in_units(u: Array) -> Array:
@@ -246,7 +246,7 @@ def _by_gradients(search: _Search, max_steps: Array) -> _Descent:
         method="BFGS",
         options={"maxiter": max_steps},
     )
-    return _Descent(
+    return _PreImageIterate(
         x=search.start + search.spread * end.x,
         moved=jnp.zeros_like(search.spread),
         steps=jnp.asarray(end.nit, jnp.int32),

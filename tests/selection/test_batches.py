@@ -13,7 +13,7 @@ from registry import LEARNERS, options_of
 
 import kernax
 from kernax.core.operators.memory import available_memory
-from kernax.selection.optimise.batches import _Fit, _members_within
+from kernax.selection.optimise.batches import _MemberFit, _members_within
 
 RNG = np.random.default_rng(0)
 LENGTHS = (9, 12, 9)
@@ -166,7 +166,7 @@ def test_other_members_of_the_same_shape_are_not_compiled_again():
 def test_as_many_members_are_computed_together_as_memory_has_room_for():
     """What decides it on an accelerator; the bound from both sides."""
     points = jnp.zeros((7, 100, 2))
-    fit = _Fit(lambda X: kernax.gram(RBF, X), (None,))
+    fit = _MemberFit(lambda X: kernax.gram(RBF, X), (None,))
     matrix = 100 * 100 * 8
     held = next(
         count for count in range(1, 50) if _members_within(count * matrix, fit, (points,)) > 1
@@ -188,7 +188,7 @@ def test_weights_of_a_data_set_are_refused_by_its_place():
 @needs_x64
 def test_how_many_members_fit_is_found_under_a_transformation_and_of_keys():
     points = jnp.zeros((7, 10, 2))
-    fit = lambda scale: _Fit(lambda X: kernax.gram(kernax.RBF(scale), X), (None,))
+    fit = lambda scale: _MemberFit(lambda X: kernax.gram(kernax.RBF(scale), X), (None,))
 
     def traced(points, scale):
         assert _members_within(10**9, fit(scale), (points,)) == 4
@@ -196,7 +196,7 @@ def test_how_many_members_fit_is_found_under_a_transformation_and_of_keys():
 
     jax.vmap(jax.grad(traced), (None, 0))(points, jnp.ones(2))
     keys = jax.random.split(KEY, 3)
-    assert _members_within(10**9, _Fit(jax.random.normal, (None,)), (keys,)) == 2
+    assert _members_within(10**9, _MemberFit(jax.random.normal, (None,)), (keys,)) == 2
 
 
 # Stacks of data sets.

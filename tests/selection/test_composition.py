@@ -535,11 +535,11 @@ def test_a_column_that_is_constant_among_the_rows_that_are_drawn_is_left_out():
     """It was a logarithm of zero."""
     x = np.linspace(-2, 2, 60)
     rare = (np.arange(60) == 17).astype(float)
-    both = composition._Data.of(np.column_stack([x, rare]), np.sin(2 * x), None)
+    both = composition._StandardisedTable.of(np.column_stack([x, rare]), np.sin(2 * x), None)
     few = both.searched_on(np.arange(0, 60, 3))
     grammar = composition._grammar(None, few, 5, 3)
     assert {factor.column for factor in grammar.alphabet} == {0}
     assert both.searched_on(np.arange(60)).varying == (0, 1)
-    alone = composition._Data.of(rare, np.sin(2 * x), None)
+    alone = composition._StandardisedTable.of(rare, np.sin(2 * x), None)
     with pytest.raises(ValueError, match="among the 10 rows that were drawn"):
         alone.searched_on(np.arange(10))

@@ -189,10 +189,10 @@ def _parts_of_factor(
     is_same = jnp.all(jnp.where(ordinary, operator.shift == noise, True))
     prepared = operator.gram.whole().prepared()
 
-    def attempt(jitter: Float[Array, ""]) -> _Attempt:
+    def attempt(jitter: Float[Array, ""]) -> _JitteredFactor:
         whole = prepared.factorised(noise + jitter)
         if not len(operator.gram.grid.special):
-            return _Attempt(whole, None, jitter, whole.is_positive)
+            return _JitteredFactor(whole, None, jitter, whole.is_positive)
         grid = operator.gram.grid
         special = grid.special
         # The roots of the weights w and the diagonal d; missing cells have w = 0 and d = 1.
@@ -204,13 +204,13 @@ def _parts_of_factor(
         eliminated = Eliminated.of((C + C.T) / 2, noise + jitter, roots, shift)
         # An incomplete predictor says nothing about the cells, with any jitter.
         is_positive = whole.is_positive & (eliminated.exists | ~whole.exists)
-        return _Attempt(whole, eliminated, jitter, is_positive)
+        return _JitteredFactor(whole, eliminated, jitter, is_positive)
 
     end = with_jitter(attempt, lambda now: now.is_positive, scale, prepared.is_sound)
     return end.whole, end.eliminated, end.jitter, end.whole.exists & end.is_positive & is_same
 
 
-class _Attempt(eqx.Module):
+class _JitteredFactor(eqx.Module):
     """An attempted factorisation with some jitter.
 
     Attributes:

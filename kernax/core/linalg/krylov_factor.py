@@ -44,24 +44,24 @@ _VERIFIED_EVERY = 10  # steps
 _PATIENCE = 100
 
 
-class _Progress(eqx.Module):
+class _LastHalving(eqx.Module):
     """The size of the best true residual when it last halved, and the step count at that time."""
 
     residual: Float[Array, ""]
     steps: Int[Array, ""]
 
-    def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_Progress":
+    def after(self, residual: Float[Array, ""], steps: Int[Array, ""]) -> "_LastHalving":
         """The progress after some more steps with the given best residual."""
         halved = residual < self.residual / 2
-        return tree_where(halved, _Progress(residual, steps), self)
+        return tree_where(halved, _LastHalving(residual, steps), self)
 
 
-class _Iterate(AbstractIterate):
+class _KrylovIterate(AbstractIterate):
     """The state of conjugate gradients after some steps."""
 
     at: ConjugateIterate
     best: Best
-    progress: _Progress
+    progress: _LastHalving
     norm: Float[Array, ""]  # a lower bound of |A|: the largest |A v| / |v| so far
     steps: Int[Array, ""]
     stuck: Bool[Array, ""]
@@ -92,14 +92,14 @@ class _System(AbstractMethod):
     def _size_of(self, residual: Float[Array, " n"]) -> Float[Array, ""]:
         return _length(self.measure(residual))
 
-    def first(self) -> _Iterate:
+    def first(self) -> _KrylovIterate:
         x, residual = self._nearest_to_start()
         size = self._size_of(residual)
         none = jnp.zeros((), jnp.int32)
-        return _Iterate(
+        return _KrylovIterate(
             at=ConjugateIterate.first(x, residual, self.precondition),
             best=Best(x, size),
-            progress=_Progress(size, none),
+            progress=_LastHalving(size, none),
             norm=jnp.zeros_like(size),
             steps=none,
             stuck=jnp.asarray(False),
@@ -120,7 +120,7 @@ class _System(AbstractMethod):
         residual = self.b - jnp.where(known, multiple * image, 0)
         return x, residual
 
-    def step(self, now: _Iterate) -> _Iterate:
+    def step(self, now: _KrylovIterate) -> _KrylovIterate:
         # There is no step if A is not positive along the direction d.
         d = now.at.direction
         image = self.multiply(d)
@@ -129,7 +129,7 @@ class _System(AbstractMethod):
         # The rounding error of `d.A d`.
         rounding = _rounding(norm, d) * _length(d)
         at, _, moves = now.at.next(image, now.at.square > 0, rounding, self.precondition)
-        return _Iterate(
+        return _KrylovIterate(
             at=at,
             best=now.best,
             progress=now.progress,
@@ -138,7 +138,7 @@ class _System(AbstractMethod):
             stuck=~moves,
         )
 
-    def verified(self, now: _Iterate) -> _Iterate:
+    def verified(self, now: _KrylovIterate) -> _KrylovIterate:
         x = now.at.x
         true = self.b - self.multiply(x)
         size = self._size_of(true)
@@ -152,7 +152,7 @@ class _System(AbstractMethod):
         # Whether only the residual by recurrence has reached the goal, while the true one, of the
         # given size, has not halved.
         drifted = (self.size(now) <= self.goal) & (size > self.goal)
-        return _Iterate(
+        return _KrylovIterate(
             at=eqx.tree_at(lambda at: at.direction, anew, direction),
             best=best,
             progress=progress,

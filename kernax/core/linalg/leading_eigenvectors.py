@@ -132,13 +132,15 @@ def _orthogonal(Q: Float[Array, "n m"], block: Float[Array, "n b"]) -> Float[Arr
     length one, and the third makes them orthogonal to Q.
     """
 
-    def go_on(now: _Pass) -> Array:
+    def go_on(now: _Orthonormalisation) -> Array:
         return (now.passes < 2) | (now.hidden & (now.passes < 3))
 
-    return lax.while_loop(go_on, partial(_Pass.next, Q=Q), _Pass.first(block)).block
+    return lax.while_loop(
+        go_on, partial(_Orthonormalisation.next, Q=Q), _Orthonormalisation.first(block)
+    ).block
 
 
-class _Pass(eqx.Module):
+class _Orthonormalisation(eqx.Module):
     """A block during orthonormalisation."""
 
     block: Float[Array, "n b"]
@@ -146,10 +148,10 @@ class _Pass(eqx.Module):
     passes: Int[Array, ""]
 
     @staticmethod
-    def first(block: Float[Array, "n b"]) -> "_Pass":
-        return _Pass(block, jnp.array(False), jnp.zeros((), jnp.int32))
+    def first(block: Float[Array, "n b"]) -> "_Orthonormalisation":
+        return _Orthonormalisation(block, jnp.array(False), jnp.zeros((), jnp.int32))
 
-    def next(self, Q: Float[Array, "n m"]) -> "_Pass":
+    def next(self, Q: Float[Array, "n m"]) -> "_Orthonormalisation":
         """The block after one more pass: its part B outside Q becomes `B V L^(-1/2)`, with the
         eigenvectors V and eigenvalues L of `B^T B` (Stathopoulos & Wu 2002). This takes only
         products, and a fraction of the time of Householder reflections.
@@ -164,4 +166,6 @@ class _Pass(eqx.Module):
         roots = jnp.sqrt(positive_or_one(jnp.maximum(values, least)))
         # If a column was nearly in the span of Q or of the others, B^T B has a tiny eigenvalue.
         hidden = values[0] < jnp.sqrt(eps_of(values)) * jnp.sum(unit**2)
-        return _Pass(matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1)
+        return _Orthonormalisation(
+            matmul(left, turns / roots[None, :]), self.hidden | hidden, self.passes + 1
+        )

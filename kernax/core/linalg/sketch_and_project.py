@@ -95,7 +95,7 @@ class _Direction(eqx.Module):
     image: Float[Array, "n p"]
 
 
-class _Iterate(AbstractIterate):
+class _SketchIterate(AbstractIterate):
     """The state of all columns after some sweeps.
 
     Attributes:
@@ -170,10 +170,10 @@ class _Sweeps(AbstractMethod):
     def size(self, now):
         return _lengths(now.residual)
 
-    def first(self) -> _Iterate:
+    def first(self) -> _SketchIterate:
         B = self.B
         zero = jnp.zeros_like(B)
-        return _Iterate(
+        return _SketchIterate(
             X=zero,
             residual=B,
             last=_Direction(zero, zero),
@@ -183,7 +183,7 @@ class _Sweeps(AbstractMethod):
             key=self.key,
         )
 
-    def step(self, now: _Iterate) -> _Iterate:
+    def step(self, now: _SketchIterate) -> _SketchIterate:
         # One sweep, made conjugate to the previous direction, and the best step along it. The step
         # of a sweep alone is in the span of both, so the error in the norm of M is not larger than
         # without.
@@ -204,7 +204,7 @@ class _Sweeps(AbstractMethod):
         direction = _Direction(unit * change, unit * image)
         # The best x + c d has c = d.r / d.M d, where d.M d = 1.
         length = _products(direction.change, now.residual)
-        return _Iterate(
+        return _SketchIterate(
             X=now.X + length * direction.change,
             residual=now.residual - length * direction.image,
             last=direction,
@@ -214,7 +214,7 @@ class _Sweeps(AbstractMethod):
             key=key,
         )
 
-    def verified(self, now: _Iterate) -> _Iterate:
+    def verified(self, now: _SketchIterate) -> _SketchIterate:
         true = self.B - self.system.mv(now.X)
         lengths = _lengths(true)
         # If half of it is rounding, more sweeps would not reduce it. True for NaN.

@@ -127,7 +127,7 @@ class KalmanFactor(AbstractDirectFactor):
         return jnp.where(self.exists, B, jnp.nan)
 
 
-class _Attempt(eqx.Module):
+class _JitteredFilter(eqx.Module):
     """A filter with some jitter, and whether all variances are above rounding."""
 
     found: Gains
@@ -144,13 +144,13 @@ class _Matrix(eqx.Module):
     diagonal: Float[Array, " n"]
     recursions: AbstractRecursions
 
-    def attempt(self, jitter: Float[Array, ""]) -> _Attempt:
+    def attempt(self, jitter: Float[Array, ""]) -> _JitteredFilter:
         """The filter with some jitter. As for a Cholesky factor, a pivot within rounding of zero is
         a failure.
         """
         found = self.recursions.gains(self.chain, self.weights, self.shift + jitter)
         least = eps_of(self.diagonal) * self.diagonal
-        return _Attempt(found, jitter, jnp.all(found.variances > least))  # false for NaN
+        return _JitteredFilter(found, jitter, jnp.all(found.variances > least))  # false for NaN
 
 
 @factorise.register

@@ -102,7 +102,7 @@ class AbstractImplicitProblem(AbstractConvexProblem):
         """
 
 
-class _Progress(eqx.Module):
+class _NewtonState(eqx.Module):
     """The state of Newton's method between two evaluations of the stationarity residual.
 
     That evaluation is most of the compiled program, so it only occurs inside the loop: the loop
@@ -121,7 +121,7 @@ class _Progress(eqx.Module):
     ended: Bool[Array, ""]
 
     @staticmethod
-    def before(problem: AbstractConvexProblem) -> "_Progress":
+    def before(problem: AbstractConvexProblem) -> "_NewtonState":
         """The state before the start is evaluated."""
         point = problem.start()
         unknown = eqx.filter_eval_shape(problem.stationarity, point)
@@ -129,7 +129,7 @@ class _Progress(eqx.Module):
         no = jnp.array(False)
         before_start = jnp.full((), -1, jnp.int32)
         left = jnp.full((), jnp.inf, point.x.dtype)
-        return _Progress(point, stationarity, left, point.x, before_start, no, no, ~no, no, no)
+        return _NewtonState(point, stationarity, left, point.x, before_start, no, no, ~no, no, no)
 
 
 def newton(
@@ -151,11 +151,11 @@ def newton(
         max_steps_reached; or nonfinite, with the last finite x), and stats `steps`, `objective` and
         `residual`, the relative stationarity residual.
     """
-    begin = _Progress.before(problem)
+    begin = _NewtonState.before(problem)
     eps = eps_of(begin.point.x)
     goal, bar = (8 * eps, eps**0.5) if rtol is None else (rtol, rtol)
 
-    def again(now: _Progress) -> _Progress:
+    def again(now: _NewtonState) -> _NewtonState:
         # Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
         # decrease and did not, or x or its stationarity residual is not finite.
         tried = problem.at(now.tried)
@@ -183,7 +183,7 @@ def newton(
         # A batch computes no step if no member takes one, as before it ends.
         any_steps = largest_of_batch((~no_more).astype(jnp.int32)) > 0
         x, must_help = lax.cond(any_steps, step, no_step, point, stationarity)
-        return _Progress(
+        return _NewtonState(
             point=point,
             stationarity=stationarity,
             left=left,
@@ -236,7 +236,7 @@ class _Slope(eqx.Module):
     value: Float[Array, ""]
 
 
-class _Bracket(eqx.Module):
+class _SlopeBracket(eqx.Module):
     """The slope is negative at `low` and positive at `high`; `tried` is between, or `high`."""
 
     low: _Slope
@@ -260,12 +260,12 @@ def _length(
     first_bar = abs(at_zero) / 10
     later_bar = abs(at_zero) / 2
 
-    def go_on(now: _Bracket) -> Array:
+    def go_on(now: _SlopeBracket) -> Array:
         at_t = now.tried.value
         fits = jnp.where(now.tries == 0, at_t <= first_bar, abs(at_t) <= later_bar)  # not NaN
         return ~(skip | fits) & (now.tries < 80)
 
-    def narrowed(now: _Bracket) -> _Bracket:
+    def narrowed(now: _SlopeBracket) -> _SlopeBracket:
         # The bracket that ends at the tried length, and the next length to try inside.
         short = now.tried.value <= 0
         low = tree_where(short, now.tried, now.low)
@@ -275,12 +275,12 @@ def _length(
         secant = jnp.clip(low.value / (low.value - high.value), 0.1, 0.9)
         secant = jnp.where(jnp.isfinite(high.value), secant, 0.1)
         t = low.t + jnp.where(now.tries % 2 == 0, secant, 0.5) * (high.t - low.t)
-        return _Bracket(low, high, _Slope(t, slope(t)), now.tries + 1)
+        return _SlopeBracket(low, high, _Slope(t, slope(t)), now.tries + 1)
 
     # The bracket between 0 and 1, where 1 is tried first.
     low = _Slope(jnp.zeros_like(at_zero), at_zero)
     high = _Slope(jnp.ones_like(at_one), at_one)
-    start = _Bracket(low, high, high, jnp.zeros((), jnp.int32))
+    start = _SlopeBracket(low, high, high, jnp.zeros((), jnp.int32))
     return lax.while_loop(go_on, narrowed, start).tried.t
 
 

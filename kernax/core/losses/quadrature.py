@@ -177,7 +177,7 @@ def turn(
     return jnp.where(turns, centre, (low + high) / 2), jnp.where(turns, after - before, span)
 
 
-class _Bracket(eqx.Module):
+class _RootBracket(eqx.Module):
     """A bracket in which a decreasing function changes its sign."""
 
     low: Array
@@ -188,14 +188,14 @@ class _Bracket(eqx.Module):
 def _root(function: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """The zero of a decreasing function for each entry, by bisection; the nearest end if none."""
 
-    def halved(now: _Bracket) -> _Bracket:
+    def halved(now: _RootBracket) -> _RootBracket:
         middle = (now.low + now.high) / 2
         above = function(middle) > 0
         low = jnp.where(above, middle, now.low)
         high = jnp.where(above, now.high, middle)
-        return _Bracket(low, high, now.steps + 1)
+        return _RootBracket(low, high, now.steps + 1)
 
-    start = _Bracket(low, high, jnp.zeros((), jnp.int32))
+    start = _RootBracket(low, high, jnp.zeros((), jnp.int32))
     end = lax.while_loop(lambda now: now.steps < _HALVINGS, halved, start)
     return (end.low + end.high) / 2
 

@@ -235,7 +235,7 @@ def _aligned(tasks):
     return m / jnp.sum(m)
 
 
-class _Descent(eqx.Module):
+class _CoordinateDescent(eqx.Module):
     """Weights after some sweeps, and how far the last one moved them."""
 
     m: Float[Array, " k"]
@@ -250,7 +250,7 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
     correlations = M / (size[:, None] * size[None, :])
     goals = a / size
 
-    def sweep(now: _Descent) -> _Descent:
+    def sweep(now: _CoordinateDescent) -> _CoordinateDescent:
         """Each weight in turn at its minimum, given the others."""
 
         def along(k, c):
@@ -259,11 +259,11 @@ def _nonnegative_minimiser(M: Float[Array, "k k"], a: Float[Array, " k"]) -> Flo
             return c.at[k].set(jnp.maximum(goals[k] - others, 0))
 
         c = lax.fori_loop(0, len(goals), along, now.m)
-        return _Descent(c, jnp.max(jnp.abs(c - now.m)), now.sweeps + 1)
+        return _CoordinateDescent(c, jnp.max(jnp.abs(c - now.m)), now.sweeps + 1)
 
-    def go_on(now: _Descent) -> Array:
+    def go_on(now: _CoordinateDescent) -> Array:
         return (now.moved > 8 * eps_of(now.m) * jnp.max(now.m)) & (now.sweeps < 10_000)
 
     infinite = jnp.full_like(a[0], jnp.inf)
-    start = _Descent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
+    start = _CoordinateDescent(jnp.zeros_like(a), infinite, jnp.zeros((), jnp.int32))
     return lax.while_loop(go_on, sweep, start).m / size

@@ -149,7 +149,7 @@ def compositional_search(
     for name, value in {**counts, "max_terms": max_terms, "max_factors": max_factors}.items():
         check_count(value, name)
     check_count(max_rows, "max_rows", _LEAST_ROWS)
-    data = _Data.of(X, y, names)
+    data = _StandardisedTable.of(X, y, names)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
     rows = spread_rows(data.X[:, 0], max_rows, rng)
     data = data.searched_on(rows)
@@ -171,7 +171,7 @@ def compositional_search(
     return _closed(data, search, best, n_steps, throw)
 
 
-class _Data(eqx.Module):
+class _StandardisedTable(eqx.Module):
     """Standardised columns and targets, and their units."""
 
     X: np.ndarray
@@ -180,7 +180,7 @@ class _Data(eqx.Module):
     names: tuple[str, ...]
     varying: tuple[int, ...]
 
-    def searched_on(self, rows: np.ndarray) -> "_Data":
+    def searched_on(self, rows: np.ndarray) -> "_StandardisedTable":
         """The same without the columns that are constant on some rows.
 
         Raises ValueError if all are constant.
@@ -195,7 +195,7 @@ class _Data(eqx.Module):
         return dataclasses.replace(self, varying=varying)
 
     @staticmethod
-    def of(X: Any, y: Any, names: Sequence[str] | None) -> "_Data":
+    def of(X: Any, y: Any, names: Sequence[str] | None) -> "_StandardisedTable":
         points = as_stack(X, "X")
         shape = getattr(points, "shape", ())
         if len(shape) == 1:
@@ -229,7 +229,7 @@ class _Data(eqx.Module):
         if len(given) != columns:
             raise ValueError(f"names must be {columns}, one for each column, but are {len(given)}")
         dtype = points.dtype
-        return _Data(
+        return _StandardisedTable(
             ((wide - centres) / scales).astype(dtype),
             ((target - level) / units.of_target).astype(dtype),
             units,
@@ -242,7 +242,7 @@ def _varies(values: np.ndarray) -> Any:
     return values.std(0) > _SPREAD * np.abs(values).max(0)
 
 
-def _grammar(bases: Any, data: _Data, max_terms: int, max_factors: int) -> Grammar:
+def _grammar(bases: Any, data: _StandardisedTable, max_terms: int, max_factors: int) -> Grammar:
     default = _OF_ONE_COLUMN if len(data.varying) == 1 else _OF_SEVERAL
     kinds = default if bases is None else tuple(bases)
     unknown = [kind for kind in kinds if kind not in BY_KIND]
@@ -269,7 +269,9 @@ def spread_rows(x: Float[np.ndarray, " n"], most: int, rng: np.random.Generator)
     return np.sort(np.argsort(x, kind="stable")[chosen])
 
 
-def _closed(data: _Data, search: CompositionSearch, best: Fit, steps: int, throw: bool) -> Solution:
+def _closed(
+    data: _StandardisedTable, search: CompositionSearch, best: Fit, steps: int, throw: bool
+) -> Solution:
     """The best structure in the units of the data."""
     X = jnp.asarray(data.X)
     y = jnp.asarray(data.y)

@@ -109,7 +109,7 @@ def batched(
             for arg, axis in zip(args, of_members)
         )
         members, others = eqx.partition(args, has_members)
-        fit = _Fit(function, others)
+        fit = _MemberFit(function, others)
         size = _size_of(members)
         over = chosen
         if chosen is None:
@@ -131,7 +131,7 @@ def batched(
     return of_batches
 
 
-def _with_bar(fit: "_Fit", members: PyTree, layout: "_Layout") -> Any:
+def _with_bar(fit: "_MemberFit", members: PyTree, layout: "_Layout") -> Any:
     """The results of all members, piece by piece, with a bar redrawn after each piece."""
     size = _size_of(members)
     # A piece fills the batches of all devices.
@@ -185,7 +185,7 @@ def _all_axes(devices: np.ndarray, names: tuple[str, ...]) -> RowsOverMesh:
     return RowsOverMesh(Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names)), names)
 
 
-def _usual_batch_size(fit: "_Fit", members: PyTree, over: RowsOverMesh | None) -> int:
+def _usual_batch_size(fit: "_MemberFit", members: PyTree, over: RowsOverMesh | None) -> int:
     """One on a CPU; elsewhere as many members as fit into the memory of a device."""
     mesh = None if over is None else over.mesh
     if isinstance(mesh, Mesh):
@@ -203,7 +203,7 @@ def _usual_batch_size(fit: "_Fit", members: PyTree, over: RowsOverMesh | None) -
     return int(np.min(multihost_utils.process_allgather(np.asarray(size))))
 
 
-class _Fit(eqx.Module):
+class _MemberFit(eqx.Module):
     """A function of one member that joins its arguments from the arrays of the member and those
     that all members share.
 
@@ -232,7 +232,7 @@ def _size_of(members: PyTree) -> int:
     return shapes[0][0]
 
 
-def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
+def _members_within(free: int, fit: _MemberFit, members: PyTree) -> int:
     """A power of two, at least one, of members that together need at most that many bytes."""
     one = points_at(members, 0)
     lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
@@ -244,12 +244,12 @@ def _members_within(free: int, fit: _Fit, members: PyTree) -> int:
 
 
 @eqx.filter_jit
-def _arrays_of_one(fit: _Fit, member: PyTree) -> PyTree:
+def _arrays_of_one(fit: _MemberFit, member: PyTree) -> PyTree:
     """The arrays of one member."""
     return eqx.filter(fit(member), eqx.is_array)
 
 
-def _run_and_wait(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+def _run_and_wait(fit: _MemberFit, members: PyTree, layout: _Layout) -> Any:
     """`_run`; of several devices of a CPU until they are ready, on one thread of BLAS for each."""
     mesh = None if layout.over is None else layout.over.mesh
     devices = mesh.local_devices if isinstance(mesh, Mesh) else ()
@@ -263,7 +263,7 @@ def _run_and_wait(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
 
 
 @eqx.filter_jit
-def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
+def _run(fit: _MemberFit, members: PyTree, layout: _Layout) -> Any:
     """The results of all members, and of copies of the last one that pad the shares of devices."""
     if layout.over is None:
         arrays, rest = _on_one_device(fit, members, layout.batch_size)
@@ -274,7 +274,7 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
         shared = jax.tree.map(again, members) if missing else members
         static_parts = []  # filled while tracing
 
-        def of_share(fit: _Fit, share: PyTree) -> PyTree:
+        def of_share(fit: _MemberFit, share: PyTree) -> PyTree:
             arrays, other = _on_one_device(fit, share, layout.batch_size)
             static_parts.append(other)
             return arrays
@@ -287,7 +287,7 @@ def _run(fit: _Fit, members: PyTree, layout: _Layout) -> Any:
     return eqx.combine(arrays, rest)
 
 
-def _on_one_device(fit: _Fit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
+def _on_one_device(fit: _MemberFit, members: PyTree, batch_size: int) -> tuple[PyTree, PyTree]:
     """The results of members, computed `batch_size` at a time: the arrays, and the other leaves."""
     static_parts = []  # filled while tracing, because lax.map returns arrays only
 

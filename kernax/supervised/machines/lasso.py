@@ -135,7 +135,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
     return Solution(void_unless_known(value, result), result, stats)
 
 
-class _Data(eqx.Module):
+class _LassoData(eqx.Module):
     features: Float[Array, "n D"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
@@ -165,9 +165,9 @@ class _Units(eqx.Module):
     def of_c(self) -> Int[Array, ""]:
         return self.of_y - self.of_features
 
-    def data(self, features: Array, y: Array, weights: Array) -> _Data:
+    def data(self, features: Array, y: Array, weights: Array) -> _LassoData:
         """The user's data, in these units."""
-        return _Data(
+        return _LassoData(
             times_power_of_two(features, -self.of_features),
             times_power_of_two(y, -self.of_y),
             times_power_of_two(weights, -self.of_weights),
@@ -198,7 +198,7 @@ class _Centred(eqx.Module):
 
 
 def _gap_in_features(
-    problem: BoxProblem, c: Float[Array, " D"], data: _Data, centred: _Centred, *, bias: bool
+    problem: BoxProblem, c: Float[Array, " D"], data: _LassoData, centred: _Centred, *, bias: bool
 ) -> Float[Array, ""]:
     """The relative gap, computed with the slopes `Phi^T W (y - Phi c)` of the features themselves.
 

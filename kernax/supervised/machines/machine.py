@@ -100,7 +100,7 @@ def _feasible(
     return project(stop_gradient(problem), near, jnp.zeros_like(problem.scale))
 
 
-class _Pass(eqx.Module):
+class _CertifiedPoint(eqx.Module):
     """A point, its certificate, the factor of its active system, the tolerance to solve to next,
     and whether to stop here.
     """
@@ -128,10 +128,10 @@ def _solve_to_gap(
     tolerance falls as well.
     """
 
-    def go_on(now: _Pass) -> Array:
+    def go_on(now: _CertifiedPoint) -> Array:
         return ~now.done
 
-    def solve_once(now: _Pass) -> _Pass:
+    def solve_once(now: _CertifiedPoint) -> _CertifiedPoint:
         # Without a barrier XLA computes functions of the bounds and targets before the loop, in
         # one small kernel each. Behind it, they are compiled into the kernels that use them.
         problem, now = _tied(given_problem, now)
@@ -157,7 +157,9 @@ def _solve_to_gap(
         done = done | is_finest
         # A member of a batch that is done gets an infinite tolerance, so that its solver takes no
         # more steps.
-        return _Pass(point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done)
+        return _CertifiedPoint(
+            point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done
+        )
 
     given_problem = problem
     size = problem.scale
@@ -181,12 +183,12 @@ def _solve_to_gap(
     )
     tol = jnp.asarray(solver.rtol, start.dtype)
     nothing = Certificate.of_nothing(start.dtype)
-    first = _Pass(point, nothing, no_factor(problem), tol, jnp.array(False))
+    first = _CertifiedPoint(point, nothing, no_factor(problem), tol, jnp.array(False))
     end = lax.while_loop(go_on, solve_once, first)
     return end.point, end.certified, end.factor
 
 
-def _tied(problem: BoxProblem, now: _Pass) -> tuple[BoxProblem, _Pass]:
+def _tied(problem: BoxProblem, now: _CertifiedPoint) -> tuple[BoxProblem, _CertifiedPoint]:
     """The same problem and state, behind a barrier together with the tolerance, so that XLA cannot
     move functions of the problem out of the loop.
     """

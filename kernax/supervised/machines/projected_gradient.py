@@ -47,18 +47,18 @@ class ProjectedGradient(AbstractDualSolver):
         check_steps(self.max_steps)
 
     def solve(self, problem, beta, residual, atol):
-        def go_on(now: _Descent) -> Array:
+        def go_on(now: _ProjectedDescent) -> Array:
             return (now.violation > atol) & (now.steps < self.max_steps)
 
         # 1 / max_i K_ii, which is no less than the inverse of the largest eigenvalue of K.
         size = 1 / jnp.maximum(jnp.max(problem.diagonal()), jnp.finfo(beta.dtype).tiny)
         violated = violation(problem, beta, residual)
-        first = _Descent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
+        first = _ProjectedDescent(beta, residual, size, violated, jnp.zeros((), jnp.int32))
         end = lax.while_loop(go_on, lambda now: _step(problem, now), first)
         return end.beta, end.steps
 
 
-class _Descent(eqx.Module):
+class _ProjectedDescent(eqx.Module):
     """A feasible point, its residual and violation, the next step size, and the step count."""
 
     beta: Float[Array, " n"]
@@ -68,7 +68,7 @@ class _Descent(eqx.Module):
     steps: Int[Array, ""]
 
 
-def _step(problem: BoxProblem, now: _Descent) -> _Descent:
+def _step(problem: BoxProblem, now: _ProjectedDescent) -> _ProjectedDescent:
     """One step along the projected gradient."""
     # b + d is the feasible c with the least 1/2 |c - (b + a r)|^2 + a epsilon |c|_1.
     ahead = now.beta + now.size * now.residual
@@ -86,7 +86,9 @@ def _step(problem: BoxProblem, now: _Descent) -> _Descent:
     residual = now.residual - t * Kd
     # The next size is the inverse of the curvature along d (Barzilai & Borwein).
     size = _over_curvature(jnp.sum(d * d), curvature, otherwise=now.size)
-    return _Descent(beta, residual, size, violation(problem, beta, residual), now.steps + 1)
+    return _ProjectedDescent(
+        beta, residual, size, violation(problem, beta, residual), now.steps + 1
+    )
 
 
 def _over_curvature(
@@ -124,15 +126,17 @@ def project(
     # The number in [-bound, bound] at which `sum_exceeds_total` changes from true to false, up
     # to rounding, by bisection.
 
-    def halve(_, bracket: _Bracket) -> _Bracket:
+    def halve(_, bracket: _MultiplierInterval) -> _MultiplierInterval:
         middle = bracket.middle
         below = sum_exceeds_total(middle)
-        return _Bracket(
+        return _MultiplierInterval(
             jnp.where(below, middle, bracket.low), jnp.where(below, bracket.high, middle)
         )
 
     halvings = 60 if bound.dtype == jnp.float64 else 30
-    m = problem.of_points(lax.fori_loop(0, halvings, halve, _Bracket(-bound, bound)).middle)
+    m = problem.of_points(
+        lax.fori_loop(0, halvings, halve, _MultiplierInterval(-bound, bound)).middle
+    )
     b = _soft_and_clipped(problem, v - m, threshold)
     # The difference between total and sum b is added, in equal parts, to the coefficients that
     # depend on m.
@@ -142,7 +146,7 @@ def project(
     return jnp.where(moving, b + problem.of_points(part), b)
 
 
-class _Bracket(eqx.Module):
+class _MultiplierInterval(eqx.Module):
     """An interval that contains m."""
 
     low: Float[Array, "*groups"]

@@ -69,14 +69,14 @@ class SMO(AbstractDualSolver):
             dense = problem.operator.held()
             problem = eqx.tree_at(lambda problem: problem.operator, problem, dense)
 
-        def go_on(now: _Sweep) -> Array:
+        def go_on(now: _WorkingSetState) -> Array:
             return (violation(problem, now.beta, now.residual) > atol) & (now.steps < most)
 
-        def sweep(now: _Sweep) -> _Sweep:
+        def sweep(now: _WorkingSetState) -> _WorkingSetState:
             steps = jnp.minimum(8 * size + 1000, most - now.steps)
             return _swept(problem, now, atol / 2, steps, size)
 
-        first = _Sweep(beta, residual, jnp.zeros((), jnp.int32))
+        first = _WorkingSetState(beta, residual, jnp.zeros((), jnp.int32))
         end = lax.while_loop(go_on, sweep, first)
         return end.beta, end.steps
 
@@ -86,7 +86,7 @@ class SMO(AbstractDualSolver):
         return min(n, self.working_set or min(max(_WHOLE, four_in_ten), _MOST))
 
 
-class _Sweep(eqx.Module):
+class _WorkingSetState(eqx.Module):
     """Coefficients and residuals between two working sets, and the number of steps."""
 
     beta: Float[Array, " n"]
@@ -94,7 +94,9 @@ class _Sweep(eqx.Module):
     steps: Int[Array, ""]
 
 
-def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int) -> _Sweep:
+def _swept(
+    problem: BoxProblem, now: _WorkingSetState, atol: Array, most: Array, size: int
+) -> _WorkingSetState:
     """Takes up to `most` steps in one working set of a size, down to a violation of `atol` there.
 
     A working set that is smaller than all points has those that violate optimality most. They
@@ -125,7 +127,7 @@ def _swept(problem: BoxProblem, now: _Sweep, atol: Array, most: Array, size: int
         change = improved[:size] - now.beta[places]
         beta = now.beta.at[places].set(improved[:size])
         residual = now.residual - problem.part_product(places, change)
-    return _Sweep(beta, residual, now.steps + jnp.maximum(steps, 1))
+    return _WorkingSetState(beta, residual, now.steps + jnp.maximum(steps, 1))
 
 
 def _ranks(v: Float[Array, " n"]) -> Int[Array, " n"]:

@@ -181,7 +181,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         following = lax.cond(
             falls & ~is_last, learned, lambda factor, _: factor, state.factor, coefficients
         )
-        return _Round(following, error, ~falls), error
+        return _MetricRound(following, error, ~falls), error
 
     def unless_ended(state, is_last):
         skipped = lambda state, _: (state, jnp.full_like(state.error, jnp.nan))
@@ -189,7 +189,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         return following, (state.factor, error)
 
     identity = jnp.eye(X.shape[1], dtype=X.dtype)
-    first = _Round(identity, jnp.full((), jnp.inf, X.dtype), jnp.array(False))
+    first = _MetricRound(identity, jnp.full((), jnp.inf, X.dtype), jnp.array(False))
     is_last = jnp.arange(n_rounds) == n_rounds - 1
     _, (factors, errors) = lax.scan(unless_ended, first, is_last)
     best = jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))
@@ -202,7 +202,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     return Solution(value, solution.result, stats)
 
 
-class _Round(eqx.Module):
+class _MetricRound(eqx.Module):
     """The state at the start of a round.
 
     Attributes:

@@ -145,7 +145,7 @@ class Factors(eqx.Module):
         return sequential_vmap(TridiagonalForm.inverse_diagonal, self.form, self.pivots)
 
 
-class _Attempt(eqx.Module):
+class _JitteredPivots(eqx.Module):
     """Pivots with some jitter, which are sound where all exceed rounding."""
 
     pivots: Float[Array, "n r"]
@@ -158,7 +158,7 @@ class _Attempt(eqx.Module):
         pivots = form.pivots(shifts)
         # A pivot below the rounding of t_ii + s has no sign that can be trusted.
         least = eps_of(shifts) * (form.diagonal[:, None] + shifts[None, :])
-        return _Attempt(pivots, jitter, jnp.all(pivots > least, 0))
+        return _JitteredPivots(pivots, jitter, jnp.all(pivots > least, 0))
 
 
 class RidgeSystems(eqx.Module):
@@ -213,15 +213,15 @@ def _factorised(systems: RidgeSystems) -> Factors:
     first, most = range_of_jitter(scale + ridges)
     can_grow = jnp.isfinite(most) & (first > 0)
 
-    def go_on(now: _Attempt) -> Array:
+    def go_on(now: _JitteredPivots) -> Array:
         return jnp.any(~now.sound & (now.jitter < most) & can_grow)
 
-    def again(now: _Attempt) -> _Attempt:
+    def again(now: _JitteredPivots) -> _JitteredPivots:
         # Ridges without a factor get ten times the jitter, up to `most`; the others keep theirs.
         more = jnp.where(now.jitter > 0, jnp.minimum(10 * now.jitter, most), first)
-        return _Attempt.at(form, ridges, jnp.where(now.sound, now.jitter, more))
+        return _JitteredPivots.at(form, ridges, jnp.where(now.sound, now.jitter, more))
 
-    end = lax.while_loop(go_on, again, _Attempt.at(form, ridges, jnp.zeros_like(ridges)))
+    end = lax.while_loop(go_on, again, _JitteredPivots.at(form, ridges, jnp.zeros_like(ridges)))
     return Factors(form, end.pivots, end.jitter, end.sound)
 
 
