@@ -38,7 +38,9 @@ from kernax.gp import (
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.heteroscedastic import HeteroscedasticPosterior
 from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
-from kernax.kernels import KERNELS, basis_expansions, composed_draws, texts, tree_points
+from kernax.kernels import KERNELS, basis_expansions, texts, tree_points
+from kernax.kernels.combinators import ModulatedDraw
+from kernax.kernels.dot_product import LinearDraw
 from kernax.kernels.nonstationary import SineBasis
 from kernax.online import (
     adagrad,
@@ -139,7 +141,6 @@ def own_classes() -> dict[str, type]:
         draws,
         expansion,
         inducing_normal,
-        composed_draws,
         observation_likelihoods,
         ordinal_likelihood,
         loss_functions,
@@ -161,7 +162,13 @@ def own_classes() -> dict[str, type]:
         for cls in vars(room).values()
         if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
     )
-    own = [*(entry.kind for entry in KERNELS), *beside_kernels, SineBasis]
+    own = [
+        *(entry.kind for entry in KERNELS),
+        *beside_kernels,
+        SineBasis,
+        LinearDraw,
+        ModulatedDraw,
+    ]
     # The parts of structures and solvers that posteriors contain.
     own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
     own += [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]

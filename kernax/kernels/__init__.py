@@ -18,7 +18,6 @@ from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.kernel.on import On
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 from kernax.core.operators.feature_map import FeatureMap
-from kernax.kernels import composed_draws  # noqa: F401  which registers them with core
 from kernax.kernels.basis_expansions import GaussianBasis, PolynomialBasis, SigmoidBasis
 from kernax.kernels.combinators import (
     Centred,

@@ -14,13 +14,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.boundary import as_stack
 from kernax.core.base.functions import function_field
 from kernax.core.base.numerics import safe_sqrt
 from kernax.core.base.parameters import data, nonnegative, positive
+from kernax.core.functionals.draws import AbstractDraw, DrawRequest, mapped_draw, prior_draw
 from kernax.core.kernel.kernel import (
     AbstractCombinator,
     AbstractKernel,
@@ -49,6 +50,11 @@ class Warped(AbstractKernel):
         return self.kernel(self.phi(x), self.phi(z))
 
 
+@prior_draw.register
+def _(kernel: Warped, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return mapped_draw(kernel.kernel, kernel.phi, request, key)
+
+
 class Modulated(AbstractKernel):
     """`f(x) k(x, z) f(z)` for any real function f of a point.
 
@@ -65,6 +71,24 @@ class Modulated(AbstractKernel):
 
     def __call__(self, x, z):
         return self.f(x) * self.f(z) * self.kernel(x, z)
+
+
+class ModulatedDraw(AbstractDraw):
+    """`g(x) f(x)`, of `Modulated(k, g)`."""
+
+    kernel: Modulated = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.kernel.f(x) * self.draw(x)
+
+    def chosen(self, place):
+        return ModulatedDraw(self.kernel, self.draw.chosen(place))
+
+
+@prior_draw.register
+def _(kernel: Modulated, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return ModulatedDraw(kernel, prior_draw(kernel.kernel, request, key))
 
 
 class ExpOf(AbstractCombinator):

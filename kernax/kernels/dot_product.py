@@ -3,13 +3,15 @@
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.numerics import dot, matmul, vectors
-from kernax.core.base.parameters import integer, nonnegative, positive, real
+from kernax.core.base.parameters import data, integer, nonnegative, positive, real
+from kernax.core.functionals.draws import AbstractDraw, DrawRequest, prior_draw
 from kernax.core.kernel.kernel import NO_POWER, AbstractKernel
 from kernax.kernels.matrices import check_symmetric
 
@@ -32,6 +34,24 @@ class Linear(AbstractKernel):
     def __call__(self, x, z):
         x, z = vectors(x, z)
         return dot(x, z)
+
+
+class LinearDraw(AbstractDraw):
+    """`c.x`, of `Linear`."""
+
+    coefficients: Float[Array, "*draws d"] = data()
+
+    def __call__(self, x):
+        return matmul(self.coefficients, x)
+
+    def chosen(self, place):
+        return LinearDraw(self.coefficients[place])
+
+
+@prior_draw.register
+def _(kernel: Linear, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    point, _ = vectors(request.point, request.point)
+    return LinearDraw(jax.random.normal(key, (*request.shape, len(point)), point.dtype))
 
 
 class ShiftedLinear(AbstractKernel):

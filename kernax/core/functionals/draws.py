@@ -15,6 +15,7 @@ from kernax.core.base.numerics import matmul, safe_sqrt, vectors
 from kernax.core.base.parameters import data
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
+from kernax.core.kernel.on import On
 from kernax.core.kernel.spectral_densities import AbstractSpectral
 
 
@@ -95,6 +96,19 @@ class ScaledDraw(AbstractDraw):
 
     def chosen(self, place):
         return ScaledDraw(self.root, self.draw.chosen(place))
+
+
+class MappedDraw(AbstractDraw):
+    """`f(phi(x))`, of `k(phi(x), phi(z))`."""
+
+    phi: Callable = data()
+    draw: AbstractDraw = data()
+
+    def __call__(self, x):
+        return self.draw(self.phi(x))
+
+    def chosen(self, place):
+        return MappedDraw(self.phi, self.draw.chosen(place))
 
 
 class DrawRequest(eqx.Module):
@@ -181,3 +195,15 @@ def _(kernel: Sum, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
     # The sum of independent draws of GP(0, k_i) is a draw of GP(0, sum_i k_i).
     keys = jax.random.split(key, len(kernel.terms))
     return SumDraw(tuple(prior_draw(term, request, k) for term, k in zip(kernel.terms, keys)))
+
+
+@prior_draw.register
+def _(kernel: On, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
+    return mapped_draw(kernel.kernel, kernel.part, request, key)
+
+
+def mapped_draw(
+    kernel: AbstractKernel, phi: Callable, request: DrawRequest, key: Key[Array, ""]
+) -> AbstractDraw:
+    """Draws of `f(phi(x))` with `f ~ GP(0, kernel)`."""
+    return MappedDraw(phi, prior_draw(kernel, request.mapped(phi), key))
