@@ -94,10 +94,13 @@ def _targets() -> str:
         library = peer.name.split(":")[0]
         title = f"{_titled(peer.peer, peer.size)}: share of the time of {library}"
         lines.append(f"| {title} | {peer.ratio_bar:g} | {_judged(ratios, peer.ratio_bar, '')} |")
-    known = [one for one in newest.values() if one.compilation is not None]
-    slowest = max(known, key=lambda one: one.compilation)
-    title = f"compilation of each program; slowest: {slowest.row}, {slowest.precision}"
-    lines.append(f"| {title} | {COMPILE_BAR:g} s | {_judged([slowest.compilation], COMPILE_BAR)} |")
+    seconds, row, precision = max(
+        (one.compilation, one.row, one.precision)
+        for one in newest.values()
+        if one.compilation is not None
+    )
+    title = f"compilation of each program; slowest: {row}, {precision}"
+    lines.append(f"| {title} | {COMPILE_BAR:g} s | {_judged([seconds], COMPILE_BAR)} |")
     return "\n".join(lines)
 
 
