@@ -1,5 +1,5 @@
 """The comparison with another commit, here with HEAD itself: what it says of a row, and when it
-exits with 1.
+exits with 1; and the sizes of programs.
 """
 
 import json
@@ -7,8 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from conftest import needs_x64
+from jax import lax
 
 import kernax as kx
 
@@ -17,6 +20,7 @@ run = pytest.importorskip("benchmarks.against.run")
 measure = pytest.importorskip("benchmarks.against.measure")
 rows = pytest.importorskip("benchmarks.against.rows")
 versions = pytest.importorskip("benchmarks.against.versions")
+sizes = pytest.importorskip("benchmarks.program_sizes")
 main = pytest.importorskip("benchmarks.__main__").main
 Program = pytest.importorskip("benchmarks.harness").Program
 
@@ -194,3 +198,24 @@ def test_names_that_have_moved_are_found_in_either_place():
 def test_every_row_has_a_name_of_its_own():
     names = [row.name for row in run.ROWS]
     assert len(set(names)) == len(names)
+
+
+def test_operations_of_a_program_are_counted_with_those_inside_loops():
+    def loop(x):
+        return lax.fori_loop(0, 3, lambda i, y: jnp.sin(y) * x, x)
+
+    # The loop, a sine, a product, and what counts its steps.
+    inside = sizes.operations(jax.make_jaxpr(lambda x: jnp.sin(x) * x)(1.0).jaxpr)
+    assert inside == 2
+    assert sizes.operations(jax.make_jaxpr(loop)(1.0).jaxpr) > inside + 1
+
+
+def test_the_table_of_programs_has_a_function_and_a_learner():
+    (functions, learners) = sizes.rows(["gram", "isotonic"])
+    [(name, value, gradient)] = functions
+    assert (name, value < gradient) == ("gram", True)
+    [(name, value, gradient)] = learners
+    assert (name, value > 0, gradient) == ("isotonic", True, None)
+    assert "| isotonic |" in sizes.written(functions, learners)
+    page = sizes.PAGE.read_text()
+    assert all(f"| {name} | " in page for name in (*sizes.FUNCTIONS, *sizes.learners()))
