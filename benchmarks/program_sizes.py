@@ -165,8 +165,8 @@ def written(functions: list[tuple], of_learners: list[tuple]) -> str:
     return f"""# How large the programs of kernax are
 
 Written by `python -m benchmarks.program_sizes` ({today}, JAX {jax.__version__}, float64): the
-operations of each jaxpr on {POINTS} points, with those inside loops and calls. The time to compile a
-program grows with them, and they are the same on every machine.
+operations of each jaxpr on {POINTS} points, with those inside loops and calls. The time to compile
+a program grows with them, and they are the same on every machine.
 
 ## Functions of a lengthscale
 
