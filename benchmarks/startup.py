@@ -20,6 +20,10 @@ X = np.random.default_rng(0).standard_normal((500, 5), dtype=np.float32)
 start = time.perf_counter()
 kx.kernel_ridge(kx.RBF(2.0), X, X[:, 0], 0.1).value.coefficients.block_until_ready()
 """
+HELP = """
+from kernax.__main__ import command
+command()(["fit", "--help"], prog_name="kernax", standalone_mode=False)
+"""
 DATA = """
 import numpy as np
 X = np.random.default_rng(0).standard_normal((100, 3), dtype=np.float32)
@@ -96,6 +100,12 @@ def cases(quick):
             ),
         ],
         bars=[Bar(1.3, "scikit-learn, jax")],
+        rounds=rounds,
+    )
+    yield Case(
+        "kernax fit --help",
+        [Contender("kernax", lambda: Process(HELP))],
+        bars=[Bar(1.0)],
         rounds=rounds,
     )
     for name, programs, bar in (

@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 
 
 def command() -> Callable[..., None]:
     """The command line. If a dependency is missing, prints what to install and exits."""
     try:
+        import_module("rich")  # which the commands import later than Typer
         from kernax.cli.app import app
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] not in ("typer", "rich", "threadpoolctl"):

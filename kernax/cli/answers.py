@@ -25,7 +25,7 @@ from kernax.preparation.predictors import (
     Predictor,
     Regressor,
 )
-from kernax.selection.recipes.latent import Inference, Likelihood
+from kernax.selection.recipes.latent_choices import Inference, Likelihood
 
 INTERVAL = 0.95
 _WORDS = {

@@ -8,44 +8,15 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
-import equinox as eqx
-import jax
-import numpy as np
 import typer
-from rich.console import Console
 
 from kernax.cli import options
-from kernax.cli.answers import answer_columns, as_csv, cells_of, summary
-from kernax.cli.auto import AUTO, check_auto, written_or_found
-from kernax.cli.classify import classify
-from kernax.cli.cluster import cluster as find_clusters
-from kernax.cli.compared_columns import compared_columns
-from kernax.cli.console import (
-    check_picture,
-    check_writable,
-    one_line_errors,
-    print_clusters,
-    print_inputs,
-    print_parameters,
-    print_report,
-    say_total_time,
-    title_of,
-)
-from kernax.cli.fit import fit as regress
-from kernax.cli.job import FitReport, Split, kernel_of, one_per_column
-from kernax.cli.latent_fits import count
-from kernax.cli.many import fitted_to_all
-from kernax.cli.notation import expression_on, parameter_names, parameter_rows
 from kernax.cli.options import check_options, check_seed, check_threads
-from kernax.cli.picture import draw, draw_clusters
-from kernax.cli.plan import Plan, plan_for
-from kernax.cli.resources import compiled_programs
-from kernax.cli.route import cost_in_words, rows_and_way
-from kernax.cli.table import CLUSTER, InputTable, read_columns, read_inputs, read_table
-from kernax.core.base.threads import linear_algebra_threads
-from kernax.core.base.whole_files import write_whole
-from kernax.files import load_predictor, save_predictor
-from kernax.preparation.cells import plural, quoted
+from kernax.cli.refusals import check_picture, check_writable, importing, one_line_errors
+from kernax.cli.table import CLUSTER, read_columns, read_inputs, read_table
+
+# The commands import JAX, and what computes with it, after their options and tables are checked:
+# help texts, and most errors, take a fraction of the time of these imports.
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -134,74 +105,51 @@ def fit(
     without, each column of free text adds its own.
     """
     begin = time.monotonic()
-    with one_line_errors() as names, jax.enable_x64(True), compiled_programs(keep=not no_cache):
+    with one_line_errors() as names:
         check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
-        # Before a search, columns are checked as those of any kernel of numbers.
-        table = compared_columns(whole, "rbf" if kernel == AUTO else kernel, tokens)
-        plan = plan_for(table.target, model, likelihood, inference, restarts)
-        check_auto(kernel, plan)
-        split = partial(plan.split, table, seed, tokens)
-        parts, few, way = rows_and_way(plan, split, rows, kernel, route, centres)
-        console = _console()
-        _print_split(console, plan, data, whole, parts, few)
-        cost = cost_in_words(plan, parts, way)
-        if cost is not None:
-            console.print(cost, markup=False)
-        with linear_algebra_threads(len(few.y), threads):
-            kernel = written_or_found(console, kernel, few, seed)
-            names |= parameter_names(kernel_of(few, kernel), "kernel.")
-            report = learn(few, kernel, plan, restarts, seed, not no_priors)
-        report = fitted_to_all(report, few, parts, way, seed, threads)
-        print_report(console, report)
-        if out is not None:
-            save_predictor(out, report.predictor)
-            console.print(f"model: {out}", markup=False)
-        if plot is not None:
-            draw(plot, report, parts)
-            console.print(f"picture: {plot}", markup=False)
-        say_total_time(begin)
+        with importing():
+            import jax
 
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
-
-
-def _print_split(
-    console: Console, plan: Plan, data: Path, table: InputTable, parts: Split, few: Split
-) -> None:
-    if plan.reason:
-        console.print(plan.reason, markup=False)
-    of_all = f" of {len(parts.y) + parts.unused}" if parts.unused else ""
-    inputs = []
-    columns = len(parts.inputs.encoders) - len(parts.inputs.texts)
-    numbers = len(parts.inputs.columns)
-    if columns:
-        became = "" if columns == numbers else f" as {numbers} numbers"
-        inputs.append(plural(columns, "input column") + became)
-    inputs += [f"the {text.tokens} of {quoted(text.name)}" for text in parts.inputs.texts]
-    console.print(
-        f"{data}: {table.count} rows, {' and '.join(inputs)}; "
-        f"learning from {len(parts.y)}{of_all} rows, {len(parts.y_held_out)} held out",
-        markup=False,
-    )
-    print_inputs(console, table, parts.inputs)
-    if not one_per_column(few):
-        console.print(
-            "fewer than 20 rows a column to learn from: lengthscales are shared by all columns"
-        )
-
-
-def learn(
-    parts: Split, kernel: str, plan: Plan, restarts: int, seed: int, priors: bool
-) -> FitReport:
-    """Fits a classifier, a model of counts, or a regressor."""
-    if plan.likelihood.of_classes:
-        return classify(parts, kernel, plan, priors)
-    if plan.likelihood.of_counts:
-        return count(parts, kernel, plan, priors)
-    return regress(parts, kernel, plan.model, restarts, seed, priors)
+            from kernax.cli.auto import AUTO, check_auto, written_or_found
+            from kernax.cli.compared_columns import compared_columns
+            from kernax.cli.console import print_report, say_total_time, stdout
+            from kernax.cli.job import kernel_of
+            from kernax.cli.learning import learn, print_split
+            from kernax.cli.many import fitted_to_all
+            from kernax.cli.notation import parameter_names
+            from kernax.cli.picture import draw
+            from kernax.cli.plan import plan_for
+            from kernax.cli.resources import compiled_programs
+            from kernax.cli.route import cost_in_words, rows_and_way
+            from kernax.core.base.threads import linear_algebra_threads
+            from kernax.files import save_predictor
+        with jax.enable_x64(True), compiled_programs(keep=not no_cache):
+            # Before a search, columns are checked as those of any kernel of numbers.
+            table = compared_columns(whole, "rbf" if kernel == AUTO else kernel, tokens)
+            plan = plan_for(table.target, model, likelihood, inference, restarts)
+            check_auto(kernel, plan)
+            split = partial(plan.split, table, seed, tokens)
+            parts, few, way = rows_and_way(plan, split, rows, kernel, route, centres)
+            console = stdout()
+            print_split(console, plan, data, whole, parts, few)
+            cost = cost_in_words(plan, parts, way)
+            if cost is not None:
+                console.print(cost, markup=False)
+            with linear_algebra_threads(len(few.y), threads):
+                kernel = written_or_found(console, kernel, few, seed)
+                names |= parameter_names(kernel_of(few, kernel), "kernel.")
+                report = learn(few, kernel, plan, restarts, seed, not no_priors)
+            report = fitted_to_all(report, few, parts, way, seed, threads)
+            print_report(console, report)
+            if out is not None:
+                save_predictor(out, report.predictor)
+                console.print(f"model: {out}", markup=False)
+            if plot is not None:
+                draw(plot, report, parts)
+                console.print(f"picture: {plot}", markup=False)
+            say_total_time(begin)
 
 
 def _check_files(data: Path, plot: Path | None, out: Path | None) -> None:
@@ -233,32 +181,42 @@ def predict(
     adds the probability of each, as logistic regression does, and a support
     vector machine its decision values.
     """
-    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
+    with one_line_errors():
         check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
-        predictor = load_predictor(model)
-        inputs = predictor.inputs
-        rows, kept = read_columns(data, inputs.names, keep or [], inputs.commas)
-        inputs.warn_of_strangers(rows)
-        points = inputs.points(rows)
-        with linear_algebra_threads(len(rows[0].cells), threads):
-            columns = answer_columns(predictor, points, interval)
-        first = rows[0]
-        figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
-        wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
-        if len(wrong):
-            raise ValueError(
-                f"{first.file}, {first.places[wrong[0]]}: the row is too far from the training "
-                "rows: its prediction overflows"
-            )
-        _check_kept(kept, columns, "the prediction", data)
-        repeated = {name: list(cells) for name, cells in kept.items()}
-        text = as_csv(repeated | {name: cells_of(column) for name, column in columns.items()})
-        if out is None:
-            typer.echo(text, nl=False)
-        else:
-            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
+        with importing():
+            import jax
+            import numpy as np
+
+            from kernax.cli.answers import answer_columns, as_csv, cells_of
+            from kernax.cli.resources import compiled_programs
+            from kernax.core.base.threads import linear_algebra_threads
+            from kernax.core.base.whole_files import write_whole
+            from kernax.files import load_predictor
+        with jax.enable_x64(True), compiled_programs(keep=not no_cache):
+            predictor = load_predictor(model)
+            inputs = predictor.inputs
+            rows, kept = read_columns(data, inputs.names, keep or [], inputs.commas)
+            inputs.warn_of_strangers(rows)
+            points = inputs.points(rows)
+            with linear_algebra_threads(len(rows[0].cells), threads):
+                columns = answer_columns(predictor, points, interval)
+            first = rows[0]
+            figures = np.stack([column for column in columns.values() if column.dtype.kind == "f"])
+            wrong = np.flatnonzero(~np.all(np.isfinite(figures), 0))
+            if len(wrong):
+                raise ValueError(
+                    f"{first.file}, {first.places[wrong[0]]}: the row is too far from the training "
+                    "rows: its prediction overflows"
+                )
+            _check_kept(kept, columns, "the prediction", data)
+            repeated = {name: list(cells) for name, cells in kept.items()}
+            text = as_csv(repeated | {name: cells_of(column) for name, column in columns.items()})
+            if out is None:
+                typer.echo(text, nl=False)
+            else:
+                write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _check_kept(kept: Iterable[str], written: Collection[str], what: str, data: Path) -> None:
@@ -272,18 +230,27 @@ def _check_kept(kept: Iterable[str], written: Collection[str], what: str, data: 
 @app.command()
 def describe(model: options.Model) -> None:
     """Describes a model file: its target, its columns, its kernel."""
-    with one_line_errors(), jax.enable_x64(True):
-        predictor = load_predictor(model)
-        console = _console()
-        try:
-            kernel = expression_on(predictor.kernel, predictor.inputs)
-        except ValueError:
-            kernel = eqx.tree_pformat(predictor.kernel, width=1000)
-        for line in (*summary(predictor), f"kernel {kernel}"):
-            console.print(line, markup=False)
-        columns = predictor.inputs.columns
-        rows = parameter_rows(predictor.kernel, columns)
-        print_parameters(console, rows, title_of("its parameters", columns))
+    with one_line_errors():
+        with importing():
+            import equinox as eqx
+            import jax
+
+            from kernax.cli.answers import summary
+            from kernax.cli.console import print_parameters, stdout, title_of
+            from kernax.cli.notation import expression_on, parameter_rows
+            from kernax.files import load_predictor
+        with jax.enable_x64(True):
+            predictor = load_predictor(model)
+            console = stdout()
+            try:
+                kernel = expression_on(predictor.kernel, predictor.inputs)
+            except ValueError:
+                kernel = eqx.tree_pformat(predictor.kernel, width=1000)
+            for line in (*summary(predictor), f"kernel {kernel}"):
+                console.print(line, markup=False)
+            columns = predictor.inputs.columns
+            rows = parameter_rows(predictor.kernel, columns)
+            print_parameters(console, rows, title_of("its parameters", columns))
 
 
 @app.command()
@@ -308,7 +275,7 @@ def cluster(
     of the kernel, spectral cuts the graph whose edges are the kernel's
     values. String kernels compare a column of text.
     """
-    with one_line_errors(), jax.enable_x64(True), compiled_programs(keep=not no_cache):
+    with one_line_errors():
         check_threads(threads)
         check_seed(seed)
         _check_files(data, plot, None)
@@ -316,17 +283,28 @@ def cluster(
             check_writable(out, "--out", data, plot)
         table, kept = read_inputs(data, ignore or (), keep or ())
         _check_kept(kept, [CLUSTER], "the written column", data)
-        with linear_algebra_threads(table.count, threads):
-            found = find_clusters(table, kernel, tokens, clusters, method, seed)
-        console = _console()
-        print_clusters(console, data, found, table)
-        if out is not None:
-            # The number of the cluster of each row, from 1 on, behind the columns to keep.
-            columns = {name: list(cells) for name, cells in kept.items()}
-            columns[CLUSTER] = [str(label + 1) for label in found.labels]
-            text = as_csv(columns)
-            write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
-            console.print(f"clusters: {out}", markup=False)
-        if plot is not None:
-            draw_clusters(plot, found)
-            console.print(f"picture: {plot}", markup=False)
+        with importing():
+            import jax
+
+            from kernax.cli.answers import as_csv
+            from kernax.cli.cluster import cluster as find_clusters
+            from kernax.cli.console import print_clusters, stdout
+            from kernax.cli.picture import draw_clusters
+            from kernax.cli.resources import compiled_programs
+            from kernax.core.base.threads import linear_algebra_threads
+            from kernax.core.base.whole_files import write_whole
+        with jax.enable_x64(True), compiled_programs(keep=not no_cache):
+            with linear_algebra_threads(table.count, threads):
+                found = find_clusters(table, kernel, tokens, clusters, method, seed)
+            console = stdout()
+            print_clusters(console, data, found, table)
+            if out is not None:
+                # The number of the cluster of each row, from 1 on, behind the columns to keep.
+                columns = {name: list(cells) for name, cells in kept.items()}
+                columns[CLUSTER] = [str(label + 1) for label in found.labels]
+                text = as_csv(columns)
+                write_whole(out, lambda path: path.write_text(text, encoding="utf-8"))
+                console.print(f"clusters: {out}", markup=False)
+            if plot is not None:
+                draw_clusters(plot, found)
+                console.print(f"picture: {plot}", markup=False)

@@ -1,13 +1,13 @@
 """`kernax cluster`: groups the rows of a table, and describes each group."""
 
 import dataclasses
-import enum
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
+from kernax.cli.choices import Method
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.table import InputTable
 from kernax.core.base.stacks import points_at
@@ -16,20 +16,13 @@ from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.operators.gram import gram
 from kernax.kernels import RBF
 from kernax.preparation.cells import quoted
-from kernax.preparation.encoders import Tokens
 from kernax.preparation.inputs import Inputs
+from kernax.preparation.tokens import Tokens
 from kernax.selection.choose.heuristics import median_lengthscale
 from kernax.unsupervised.kernel_kmeans import kernel_kmeans
 from kernax.unsupervised.spectral_clustering import spectral_clustering
 
 _SHOWN = 4  # columns whose means are shown
-
-
-class Method(enum.StrEnum):
-    """The ways in which `cluster` groups rows."""
-
-    KMEANS = "kmeans"
-    SPECTRAL = "spectral"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ from kernax.cli.target import labels, numbers
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.errors import NonFiniteError
-from kernax.preparation.encoders import Tokens
 from kernax.preparation.inputs import Inputs
 from kernax.preparation.predictors import Predictor
 from kernax.preparation.standards import standards_of_target
+from kernax.preparation.tokens import Tokens
 from kernax.selection.recipes.held_out_rows import first_of_each, held_out_of_each
 
 RMSE = "RMSE"

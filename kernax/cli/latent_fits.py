@@ -15,7 +15,6 @@ from kernax.metrics import root_mean_square_error
 from kernax.preparation.predictors import GP, CountRegressor
 from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.latent import (
-    Inference,
     LatentModel,
     Posterior,
     constant_log_densities,
@@ -24,6 +23,7 @@ from kernax.selection.recipes.latent import (
     posterior_of,
     start_of,
 )
+from kernax.selection.recipes.latent_choices import Inference
 
 _WORDS = {
     Inference.LAPLACE: "log evidence, by Laplace's approximation,",

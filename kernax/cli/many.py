@@ -6,11 +6,12 @@ import warnings
 import jax
 import jax.numpy as jnp
 
+from kernax.cli.choices import RouteName
 from kernax.cli.classify import scores_of_classifier
 from kernax.cli.console import waiting
 from kernax.cli.fit import scores_of_regressor
 from kernax.cli.job import FitReport, Split, in_digits
-from kernax.cli.route import RouteName, Way
+from kernax.cli.route import Way
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.losses.loss_functions import Logistic
 from kernax.errors import ConditionWarning

@@ -1,37 +1,22 @@
 """The arguments and options of the commands, their help texts, and the ranges of their numbers."""
 
-import enum
 import platform
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import typer
 
-from kernax.cli.cluster import Method
-from kernax.cli.route import RouteName
+from kernax.cli.choices import Method, ModelName, RouteName
 from kernax.cli.table import LEAST_ROWS
-from kernax.preparation.encoders import Tokens
-from kernax.preparation.predictors import GP, IVM, LOGISTIC, RIDGE, RVM, SVM
-from kernax.selection.recipes.latent import Inference, Likelihood
-
-
-class ModelName(enum.StrEnum):
-    """The models that `fit` takes."""
-
-    GP = GP
-    RIDGE = RIDGE
-    LOGISTIC = LOGISTIC
-    SVM = SVM
-    IVM = IVM
-    RVM = RVM
+from kernax.preparation.tokens import Tokens
+from kernax.selection.recipes.latent_choices import Inference, Likelihood
 
 
 def _say_version(wanted: bool) -> None:
     if wanted:
         typer.echo(
-            f"kernax {metadata.version('kernax-toolkit')}, jax {jax.__version__}, Python "
+            f"kernax {metadata.version('kernax-toolkit')}, jax {metadata.version('jax')}, Python "
             f"{platform.python_version()}"
         )
         raise typer.Exit

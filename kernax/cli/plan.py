@@ -6,9 +6,9 @@ from kernax.cli.job import Split, split_classes, split_numbers
 from kernax.cli.table import InputTable
 from kernax.cli.target import check_counts, why_classes
 from kernax.preparation.cells import Column, as_number
-from kernax.preparation.encoders import Tokens
 from kernax.preparation.predictors import GP, IVM, LOGISTIC, RVM, SVM
-from kernax.selection.recipes.latent import Inference, Likelihood
+from kernax.preparation.tokens import Tokens
+from kernax.selection.recipes.latent_choices import Inference, Likelihood
 
 _CLASSIFIERS = (LOGISTIC, SVM, IVM)
 

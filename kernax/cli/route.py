@@ -1,7 +1,6 @@
 """How `kernax fit` treats tables of many rows: by options, or by the number of rows."""
 
 import dataclasses
-import enum
 from collections.abc import Callable
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.auto import AUTO
+from kernax.cli.choices import RouteName
 from kernax.cli.job import Split, kernel_of
 from kernax.cli.plan import Plan
 from kernax.cli.resources import MATRICES, expected_cost, in_time, seconds_of_learning
@@ -26,14 +26,6 @@ from kernax.selection.recipes.stages import MOST_ROWS
 # GiB in float64, and eight times as long for twice as many.
 MOST_WHOLE = 10_000
 FEW_ROWS = 3000  # to learn from, for models that cannot learn from all
-
-
-class RouteName(enum.StrEnum):
-    """The methods for many rows."""
-
-    WHOLE = "whole"
-    CENTRES = "centres"
-    ROWS = "rows"
 
 
 @dataclasses.dataclass(frozen=True)

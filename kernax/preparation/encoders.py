@@ -9,7 +9,6 @@ import abc
 import collections
 import dataclasses
 import difflib
-import enum
 import math
 import re
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from kernax.preparation.cells import (
     quoted,
     shortened,
 )
+from kernax.preparation.tokens import Tokens
 
 MOST_CATEGORIES = 50
 _NAME_OF_NAMES = re.compile(r"(.*[ _.-])?(id|index|row|nr|no|key)", re.IGNORECASE)
@@ -289,13 +289,6 @@ class Category(AbstractEncoder):
         words = [bare(word) for word in self.words if word]
         empty = ", and one for empty cells" if "" in self.words else ""
         return f"a column for each of {shortened(words)}{empty}; all are 0 for any other word"
-
-
-class Tokens(enum.StrEnum):
-    """The tokens that a string kernel counts."""
-
-    LETTERS = "letters"
-    WORDS = "words"
 
 
 @dataclasses.dataclass(frozen=True)

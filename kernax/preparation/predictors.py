@@ -23,15 +23,10 @@ from kernax.gp.process import GaussianProcess
 from kernax.preparation.classifier import Classifier, index_of, labels_at, log_probabilities_of
 from kernax.preparation.counts import quantile_of_counts
 from kernax.preparation.inputs import Inputs, inputs_from_notes
+from kernax.preparation.model_names import GP, IVM, LOGISTIC, RIDGE, RVM, SVM
 from kernax.preparation.standards import Standards
 from kernax.sparse.relevance_vectors import RelevanceVectors
 
-RIDGE = "ridge"
-GP = "gp"
-LOGISTIC = "logistic"
-SVM = "svm"
-IVM = "ivm"
-RVM = "rvm"
 _REGRESSIONS = {RIDGE: KernelExpansion, GP: GaussianProcess, RVM: RelevanceVectors}
 _CLASSIFIERS = {
     LOGISTIC: KernelExpansion,

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import kernax
-from kernax.cli import app as cli
-from kernax.cli import console
+from kernax.cli import console, learning
 from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import numbers
@@ -144,7 +143,7 @@ def test_control_c_ends_with_130_and_no_traceback(smooth, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "learn", interrupted)
+    monkeypatch.setattr(learning, "learn", interrupted)
     result = run(smooth, "--target", "height")
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -364,7 +363,7 @@ def test_a_bad_table_is_one_line_that_says_where(tmp_path, content, words):
     ],
 )
 def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch, arguments, words):
-    monkeypatch.setattr(cli, "learn", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(learning, "learn", lambda *_: pytest.fail("learning had begun"))
     before = set(smooth.parent.iterdir())
     result = run(smooth, "--target", "height", *arguments)
     assert result.exit_code == 2
@@ -373,8 +372,10 @@ def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch
 
 
 def test_no_command_overwrites_what_it_reads_or_writes_besides(smooth, monkeypatch):
-    monkeypatch.setattr(cli, "learn", lambda *_: pytest.fail("learning had begun"))
-    monkeypatch.setattr(cli, "load_predictor", lambda *_: pytest.fail("predicting had begun"))
+    monkeypatch.setattr(learning, "learn", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(
+        "kernax.files.load_predictor", lambda *_: pytest.fail("predicting had begun")
+    )
     table, before = smooth.read_text(), set(smooth.parent.iterdir())
     again, model, picture = (
         smooth.parent / ".." / smooth.parent.name / smooth.name,
@@ -455,6 +456,31 @@ print(sorted({"typer", "rich", "matplotlib", "sklearn"} & set(sys.modules)))
 def test_importing_kernax_imports_none_of_the_command_lines_packages():
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+WITHOUT_JAX = """
+import sys
+sys.modules["jax"] = None
+from kernax.__main__ import command
+command()(sys.argv[1:], prog_name="kernax")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["fit", "--help"], 0, "--kernel"),
+        (["fit", "TABLE", "--target", "heigth"], 2, "did you mean 'height'?"),
+        (["fit", "TABLE", "--target", "height", "--rows", "1"], 2, "--rows must be at least 4"),
+        (["cluster", "missing.csv", "--clusters", "2"], 2, "there is no file missing.csv"),
+    ],
+)
+def test_help_and_refused_tables_need_no_jax(smooth, arguments, code, words):
+    given = [str(smooth) if word == "TABLE" else word for word in arguments]
+    command = [sys.executable, "-c", WITHOUT_JAX, *given]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == code
+    assert words in done.stdout + done.stderr
 
 
 def test_the_module_runs_as_a_program_and_says_what_to_install(smooth):

@@ -17,8 +17,7 @@ import pytest
 from commands import run, runner, write
 from conftest import assert_refused, needs_x32
 
-from kernax.cli import app as cli
-from kernax.cli import resources
+from kernax.cli import console, learning, resources
 from kernax.cli.app import app
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
@@ -65,7 +64,7 @@ def stopped(monkeypatch):
         seen.append((parts, kernel, model))
         raise ValueError("about to learn")
 
-    monkeypatch.setattr(cli, "learn", note)
+    monkeypatch.setattr(learning, "learn", note)
     return seen
 
 
@@ -261,7 +260,7 @@ def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patie
     def too_large(*_):
         raise MemoryBudgetError("900 GiB needed")
 
-    monkeypatch.setattr(cli, "learn", too_large)
+    monkeypatch.setattr(learning, "learn", too_large)
     result = run("fit", patients, "--target", "y", *ALL_TEXT)
     assert result.exit_code == 1
     assert result.stderr == "error: 900 GiB needed; --rows N learns from fewer of them\n"
@@ -327,12 +326,12 @@ def test_notes_call_parameters_by_the_names_of_the_expression(patients, monkeypa
         )
         raise ValueError("kernel.terms[1].scale is odd")
 
-    monkeypatch.setattr(cli, "learn", learn)
+    monkeypatch.setattr(learning, "learn", learn)
     result = run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf")
     assert_refused(result, "error: rbf.scale is odd")
-    monkeypatch.setattr(cli, "print_report", lambda *_: None)
+    monkeypatch.setattr(console, "print_report", lambda *_: None)
     monkeypatch.setattr(
-        cli,
+        learning,
         "learn",
         lambda *_: warnings.warn("kernel.terms[1].kernel.lengthscale moved", stacklevel=1),
     )
@@ -356,6 +355,7 @@ def test_the_version_is_that_of_the_package():
 
 def test_control_c_while_the_package_is_imported_is_quiet(tmp_path):
     """The import is held up in a module that stands for JAX."""
+    table = write(tmp_path / "table.csv", ["x", "y"], [[i, i] for i in range(8)])
     (tmp_path / "jax.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["kernax"]
     module, function = entry.split(":")
@@ -364,7 +364,7 @@ def test_control_c_while_the_package_is_imported_is_quiet(tmp_path):
     program = f"{heard}from {module} import {function}; {function}()"
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, "fit", str(table), "--target", "y"],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from kernax.core.base.solution import warn
-
 Target = TypeVar("Target", bound=Callable)
 
 _GOES_IN = "0.4"
@@ -76,6 +74,9 @@ def moved(module: str, addresses: Mapping[str, str]) -> Callable[[str], Any]:
 
 def _warn_of(text: str) -> None:
     """Warns of an old name, at the line that uses it."""
+    # `solution` imports JAX, which a package of lazy names does not need.
+    from kernax.core.base.solution import warn
+
     warn(f"{text}; the old form is removed in {_GOES_IN}", DeprecationWarning)
 
 

@@ -3,7 +3,6 @@
 The process is a latent function f: its values are log odds, or logarithms of rates.
 """
 
-import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from kernax.gp.variational import variational
 from kernax.selection.choose.folds import Folds
 from kernax.selection.optimise.weak_priors import WeakPriors
 from kernax.selection.recipes.data_starts import learned_from_data
+from kernax.selection.recipes.latent_choices import Inference, Likelihood
 from kernax.selection.recipes.stages import (
     MOST_ROWS,
     Learning,
@@ -40,35 +40,6 @@ from kernax.selection.recipes.stages import (
     choose,
     weights_of,
 )
-
-
-class Inference(enum.StrEnum):
-    """How the posterior of the latent function is approximated."""
-
-    LAPLACE = "laplace"
-    EP = "ep"
-    VARIATIONAL = "variational"
-
-
-class Likelihood(enum.StrEnum):
-    """How a target is distributed given the value of the process."""
-
-    GAUSSIAN = "gaussian"
-    BERNOULLI = "bernoulli"
-    PROBIT = "probit"
-    POISSON = "poisson"
-    NEGATIVE_BINOMIAL = "negative-binomial"
-
-    @property
-    def of_classes(self) -> bool:
-        """Whether targets are classes."""
-        return self in (Likelihood.BERNOULLI, Likelihood.PROBIT)
-
-    @property
-    def of_counts(self) -> bool:
-        """Whether targets are counts."""
-        return self in (Likelihood.POISSON, Likelihood.NEGATIVE_BINOMIAL)
-
 
 Posterior = ApproximatePosterior | CategoricalPosterior
 _VERBS = {
