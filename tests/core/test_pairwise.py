@@ -3,6 +3,7 @@
 On a CPU the kernel of the GPU runs in an interpreter.
 """
 
+import sys
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import DTYPE, X64, assert_close, marked, needs_x64
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 from jax.test_util import check_grads
 
 import kernax
@@ -313,18 +315,62 @@ def test_points_and_vectors_that_do_not_suit_keep_their_tiles(in_registers):
         assert product.product_in_registers(kernel, X, Z, V) is None
 
 
+def _lowered_for_gpu(function, *arguments):
+    """The program for an NVIDIA GPU, which from version 0.11 on JAX asks a mesh about if no GPU is
+    there.
+    """
+    device = AbstractDevice("NVIDIA H100", num_cores=None, platform="gpu")
+    axis = {"axis_types": (AxisType.Auto,), "abstract_device": device}
+    with use_abstract_mesh(AbstractMesh((1,), ("gpu",), **axis)):
+        return jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+
+
 @needs_x64
-@pytest.mark.skipif(
-    not ON_GPU and not jax.__version__.startswith("0.10."), reason="JAX 0.11 wants to see a GPU"
-)
 @pytest.mark.parametrize("name", ["RBF", "Matern12"])
 def test_products_lower_for_a_gpu_as_one_kernel_and_gradients_as_three(name, rng):
+    """Also on a mesh of devices, where the trace has steps that place arrays on it."""
     term, theta, rows, columns = _parts(KERNELS[name], rng)
     function = lambda *a: jnp.sum(jnp.sin(sum_over_pairs(term, *a)))
     for count, wanted in ((1, function), (3, jax.grad(function, (0, 1, 2)))):
-        traced = jax.jit(wanted).trace(theta, rows, columns)
-        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        text = _lowered_for_gpu(wanted, theta, rows, columns)
         assert text.count("xla.gpu.triton") == count
+
+
+@needs_x64
+def test_a_kernel_that_the_gpu_does_not_compile_names_the_switch(rng, monkeypatch):
+    term, *arguments = _parts(KERNELS["RBF"], rng)
+    sorted_instead = lambda number, interpret: lambda *values: jnp.sort(values[0])
+    monkeypatch.setattr(triton_kernel, "_operation", sorted_instead)
+    with pytest.raises(RuntimeError, match=r"sort.*KERNAX_PAIRS_IN_REGISTERS=0"):
+        _lowered_for_gpu(lambda *a: sum_over_pairs(term, *a), *arguments)
+
+
+@pytest.fixture
+def new_gpu(monkeypatch):
+    """JAX says that its device is a new GPU of NVIDIA."""
+    client = SimpleNamespace(platform_version="PJRT C API\ncuda 13000")
+    device = SimpleNamespace(compute_capability="9.0", client=client)
+    monkeypatch.setattr(product, "_compiles_for", product._compiles_for.__wrapped__)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+
+
+@pytest.mark.parametrize(
+    "module",
+    [None, SimpleNamespace(CompilerParams=object)],
+    ids=["not there", "without the instructions"],
+)
+def test_without_triton_products_are_in_tiles_with_the_same_numbers(
+    module, rng, monkeypatch, new_gpu
+):
+    X = rng.normal(size=(40, 3)).astype(DTYPE)
+    v = rng.normal(size=40).astype(DTYPE)
+    assert product.mode() == "registers"
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", module)
+    assert product.mode() == "tiles"
+    assert _product(KERNELS["RBF"], X, None, v[:, None]) is None
+    value = kernax.gram_operator(KERNELS["RBF"], X, block_size=16).mv(v)
+    assert_close(value, kernax.gram(KERNELS["RBF"], X) @ v)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,10 @@ _ELEMENTWISE = {
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
 }
 # Operations that do not change a number.
-_IDENTITIES = {"copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"}
+_IDENTITIES = {
+    *("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"),
+    "reshard",  # in a program for a mesh of devices
+}
 # Operations that call the function in their parameters.
 _CALLS = {
     "jit": "jaxpr",

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
 from kernax.core.operators.pairwise.pair_expression import NotArithmetic, expressions
-from kernax.core.operators.pairwise.triton_kernel import sums_of
+from kernax.core.operators.pairwise.triton_kernel import SWITCH, sums_of
 
 # The number of numbers in memory at one time if the sum is not computed in registers.
 _NUMBERS_AT_ONCE = 2**22
@@ -136,7 +136,16 @@ def _lowered_for_gpu(context, *arguments, **params):
     with warnings.catch_warnings():
         # JAX will remove Triton eventually; until then there is no other way to use registers.
         warnings.filterwarnings("ignore", message=".*Pallas Triton", category=DeprecationWarning)
-        return lower(context, *arguments, **params)
+        try:
+            return lower(context, *arguments, **params)
+        except Exception as error:
+            # The program already holds a part of the kernel, so that tiles cannot replace it here.
+            raise RuntimeError(
+                f"JAX {jax.__version__} does not compile the GPU kernel of a product with a Gram "
+                f"matrix ({type(error).__name__}: {error}): start Python with the environment "
+                f"variable {SWITCH}=0, so that products are computed in tiles of K, and report "
+                "this error with the kernel and the version"
+            ) from error
 
 
 mlir.register_lowering(_sum_over_pairs, mlir.lower_fun(_on_other_platforms, multiple_results=True))

@@ -1,8 +1,8 @@
 """Products of Gram matrices with vectors, computed in the registers of a GPU."""
 
+import importlib
 import os
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import Any
 
 import equinox as eqx
@@ -15,20 +15,19 @@ from kernax.core.base.numerics import expand_to
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
+from kernax.core.operators.pairwise.triton_kernel import SWITCH
 
 # With more vectors than these, matrix products with tiles of K are faster.
 _MOST_VECTORS = 8
 # Coordinates and parameters; the derivative in a parameter is stored for each row.
 _MOST_NUMBERS = 128
-# A switch that is read when a program is traced: "0" computes all products in tiles.
-_SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
 
 
 def mode() -> str:
     """The method for sums over pairs: "registers" on a GPU for which Triton compiles; "tiles"
     elsewhere, and if the environment variable KERNAX_PAIRS_IN_REGISTERS is 0.
     """
-    is_on = os.environ.get(_SWITCH, "1") != "0"
+    is_on = os.environ.get(SWITCH, "1") != "0"
     has_registers = is_on and jax.default_backend() == "gpu" and _compiles_for(jax.devices()[0])
     return "registers" if has_registers else "tiles"
 
@@ -36,9 +35,14 @@ def mode() -> str:
 @cache
 def _compiles_for(device: Any) -> bool:
     """Whether JAX has Triton and this is an NVIDIA device of compute capability 8 or more."""
-    has_triton = find_spec("jax.experimental.pallas.triton") is not None
     is_of_nvidia = "cuda" in device.client.platform_version
-    return has_triton and is_of_nvidia and int(device.compute_capability.split(".")[0]) >= 8
+    if not is_of_nvidia or int(device.compute_capability.split(".")[0]) < 8:
+        return False
+    try:
+        triton = importlib.import_module("jax.experimental.pallas.triton")
+    except ImportError:
+        return False
+    return hasattr(triton, "CompilerParams") and hasattr(triton, "elementwise_inline_asm")
 
 
 def product_in_registers(

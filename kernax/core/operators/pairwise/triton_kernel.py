@@ -17,6 +17,8 @@ from jaxtyping import Array
 
 from kernax.core.operators.pairwise.pair_expression import COLUMN, ROW, THETA, PairNumber, in_order
 
+# A switch that is read when a program is traced: "0" computes all products in tiles.
+SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
 _THREADS = 128  # four warps
 _UNROLLED = 4  # columns in one step of the loop
 _CHUNK = 256  # columns that are summed before their sum is added to the total with compensation
