@@ -9,10 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import needs_x64
+
+import kernax
+import kernax.sklearn
 
 pytestmark = needs_x64  # once: no precision touches it
 
@@ -75,6 +80,38 @@ def test_a_module_imports_only_what_its_package_may(module):
     allowed = may_import(package_of(module))
     for imported in imports_of(PATHS[module]):
         assert any(is_inside(imported, package) for package in allowed), f"imports {imported}"
+
+
+def messages_of(path: Path) -> list[str]:
+    """The texts of a file, except for docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [node.value for node in texts if isinstance(node.value, str) and node not in docstrings]
+
+
+def named_in(texts: list[str]) -> dict[str, Any]:
+    """The objects that texts name by an address of kernax. Raises AttributeError for no object."""
+    names = re.findall(r"\bkernax\.((?:\w+\.)*\w+)", " ".join(texts))
+    return {name: attrgetter(name)(kernax) for name in names}
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_message_names_nothing_above_the_package_that_says_it(module):
+    """What a user calls has nothing above it that could hand such advice down: `_advice` has it."""
+    allowed = may_import(package_of(module))
+    for name, thing in named_in(messages_of(PATHS[module])).items():
+        home = getattr(thing, "__module__", None) or thing.__name__
+        if home not in INSIDE or any(is_inside(home, package) for package in allowed):
+            continue
+        of_home = may_import(package_of(home))
+        assert not any(is_inside(module, package) for package in of_home), f"names kernax.{name}"
+
+
+def test_advice_names_what_exists():
+    assert {"falkon", "nystrom", "recommend"} <= named_in(
+        messages_of(PATHS["kernax._advice"])
+    ).keys()
 
 
 def circle_in(edges: dict[str, set[str]]) -> list[str]:
