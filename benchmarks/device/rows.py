@@ -68,6 +68,23 @@ def gram(n, precision):
     return Program(plain(lambda X: kx.gram(kx.RBF(8.0), X)), _points(n, 64, precision))
 
 
+def gram_of_two(by_transposition):
+    """K of a batch and a copy of it, which is not made symmetric, or by the larger of K and K^T.
+    Next to `gram`, this is the time that symmetry takes.
+    """
+
+    def program(n, precision):
+        X = _points(n, 64, precision)
+
+        def matrix(X, Z):
+            K = kx.gram(kx.RBF(8.0), X, Z)
+            return jnp.maximum(K, K.T) if by_transposition else K
+
+        return Program(plain(matrix), X, X.copy())
+
+    return program
+
+
 def gradient(name):
     """Of the sum of K squared in 64 lengthscales and in X."""
     kernel = gradient_memory.KERNELS[name]
@@ -426,6 +443,8 @@ ROWS = (
         (1e-5, 1e-12),
         SINGLE,
     ),
+    Row("gram, d=64, not symmetrised", gram_of_two(False), 16384, 500, 50, (1e-5, 1e-12)),
+    Row("gram, d=64, by transposition", gram_of_two(True), 16384, 500, 50, (1e-5, 1e-12)),
     Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
     Row(
         "batch of machines, n=200, projected gradients",
