@@ -203,7 +203,7 @@ def machines_by_joblib(count, precision):
 
     def every():
         tasks = (joblib.delayed(fit)(X, y) for X, y in sets)
-        return np.stack(list(joblib.Parallel(n_jobs=-1)(tasks)))
+        return np.asarray(joblib.Parallel(n_jobs=-1)(tasks))
 
     return plain(every)
 
