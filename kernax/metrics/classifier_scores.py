@@ -12,6 +12,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets, as_weights
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
+from kernax.core.base.special_functions import softplus
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
     Score,
@@ -83,7 +84,7 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
 @compiled
 def _log_loss(y, values, weights):
     if y.ndim == 1:
-        return mean_of_rows(jax.nn.softplus(-y * values), weights)
+        return mean_of_rows(softplus(-y * values), weights)
     return mean_of_rows(-jnp.sum(y * jax.nn.log_softmax(values), 1), weights)
 
 

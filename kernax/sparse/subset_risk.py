@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one
+from kernax.core.base.special_functions import softplus
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.newton import AbstractConvexProblem, Iterate, Stationarity
@@ -80,7 +81,7 @@ class SoftmaxLoss(AbstractClassLoss):
     def total(self, f):
         # log(1 + sum of exp(f_c - f_y) over the other classes), which is exact where it is tiny.
         others = jax.nn.logsumexp(jnp.where(self.y > 0, -jnp.inf, f), 1)
-        return jnp.sum(self.weights * jax.nn.softplus(others - jnp.sum(self.y * f, 1)))
+        return jnp.sum(self.weights * softplus(others - jnp.sum(self.y * f, 1)))
 
     def gradient(self, f):
         # P - y, without cancellation where P is nearly one.

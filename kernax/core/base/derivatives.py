@@ -18,6 +18,8 @@ from jax.core import Tracer
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
+from kernax.core.base.compiled import nothing_is_traced
+
 Root = TypeVar("Root", bound=PyTree)
 Value = TypeVar("Value", bound=PyTree)
 
@@ -33,7 +35,9 @@ class custom_jvp:
 
     Arguments and outputs are pytrees. The tangents in the rule have the structure of the positional
     arguments, with None for what is not an array or does not move; the tangent of an output, or of
-    a branch of it, that does not move is None as well. Keyword arguments are constants.
+    a branch of it, that does not move is None as well. Keyword arguments, and arrays that the
+    function captured, must not move. The rule gets numbers of Python as they came, applies no
+    `custom_jvp` to a tangent, and under `vmap` all outputs count as batched.
 
         @custom_jvp
         def logarithm(x):
@@ -48,6 +52,7 @@ class custom_jvp:
 
     def __init__(self, function: Callable):
         self.function = function
+        self.rule = None
         functools.update_wrapper(self, function)
 
     def def_jvp(self, rule: Callable) -> Callable:
@@ -56,10 +61,12 @@ class custom_jvp:
         return rule
 
     def __call__(self, *args, **constants):
+        if self.rule is None:
+            raise TypeError(f"{self.function.__name__} has no rule: define one by `def_jvp`")
+        if nothing_is_traced():
+            return self.function(*args, **constants)
         arrays, others = eqx.partition((args, constants), eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
-        if not any(isinstance(leaf, Tracer) for leaf in leaves):
-            return self.function(*args, **constants)
 
         def function(*leaves):
             args, constants = eqx.combine(jax.tree.unflatten(structure, leaves), others)
@@ -67,7 +74,9 @@ class custom_jvp:
 
         def rule(primals, tangents):
             args, constants = eqx.combine(jax.tree.unflatten(structure, primals), others)
-            tangents_of_args, _ = jax.tree.unflatten(structure, tangents)
+            tangents_of_args, of_constants = jax.tree.unflatten(structure, tangents)
+            if jax.tree.leaves(of_constants):
+                raise ValueError(f"a keyword argument of {self.function.__name__} moves")
             out, tangents_of_out = self.rule(args, tangents_of_args, **constants)
             return jax.tree.leaves(out), _of_leaves(tangents_of_out, out)
 
@@ -78,7 +87,8 @@ def with_zeros(primals: PyTree, tangents: PyTree) -> PyTree:
     """The tangents of a rule, with zeros for the floats that do not move."""
 
     def instantiated(t, x):
-        is_float = eqx.is_inexact_array(x) or isinstance(x, (float, np.ndarray))
+        is_number = isinstance(x, (jax.Array, np.ndarray, float))
+        is_float = is_number and jnp.issubdtype(jnp.result_type(x), jnp.inexact)
         return jnp.zeros_like(x) if t is None and is_float else t
 
     return jax.tree.map(instantiated, tangents, primals, is_leaf=_is_none)
@@ -120,7 +130,7 @@ def _call(function: Callable, rule: Callable, leaves: Sequence[Any]) -> PyTree:
 
     def rule_of_operands(primals, tangents):
         if any(t is not None for t in tangents[: len(captured)]):
-            raise ValueError("A function with a derivative rule captured an array that moves.")
+            raise ValueError("a function with a derivative rule captured an array that moves")
         return rule(primals[len(captured) :], tangents[len(captured) :])
 
     out = _custom_jvp_p.bind(*captured, *leaves, jaxpr=jaxpr, rule=rule_of_operands)
@@ -136,34 +146,49 @@ def _evaluated(*operands, jaxpr, rule):
     return jex.jaxpr_as_fun(jaxpr)(*operands)
 
 
-@_custom_jvp_p.def_abstract_eval
+@_custom_jvp_p.def_effectful_abstract_eval
 def _shapes(*operands, jaxpr, rule):
-    return jaxpr.out_avals
+    return jaxpr.out_avals, jaxpr.effects
 
 
 def _differentiated(primals, tangents, *, jaxpr, rule):
     moving = [None if _is_zero(t) else t for t in tangents]
     out, tangents_of_out = rule(primals, moving)
-    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
-    return out, [zero(x) if t is None else t for x, t in zip(out, tangents_of_out)]
+    found = [jax.typeof(x) for x in out]
+    if [_form(x) for x in found] != [_form(x) for x in jaxpr.out_avals]:
+        raise TypeError(f"a derivative rule returned {found} for the values {jaxpr.out_avals}")
+    pairs = list(zip(found, tangents_of_out, strict=True))
+    for x, t in pairs:
+        if t is not None and _form(t) != _form(x.to_tangent_aval()):
+            raise TypeError(f"a derivative rule returned a tangent {jax.typeof(t)} of {x}")
+    return out, [ad.Zero(x.to_tangent_aval()) if t is None else t for x, t in pairs]
 
 
 def _is_zero(t: Any) -> bool:
-    return type(t) is ad.Zero or t.dtype == jax.dtypes.float0
+    return type(t) is ad.Zero or getattr(t, "dtype", None) == jax.dtypes.float0
 
 
-def _batched(operands, axes, *, jaxpr, rule):
+def _form(x: Any) -> tuple:
+    return jnp.shape(x), jnp.result_type(x)
+
+
+def _batched(axis_size, axis_name, _, operands, axes, *, jaxpr, rule):
+    if all(axis is None for axis in axes):
+        return _custom_jvp_p.bind(*operands, jaxpr=jaxpr, rule=rule), [None] * len(jaxpr.out_avals)
+    of_batch = functools.partial(jax.vmap, axis_size=axis_size, axis_name=axis_name)
+
     def rule_of_batch(primals, tangents):
         moving = [None if t is None else axis for t, axis in zip(tangents, axes)]
-        return jax.vmap(rule, (list(axes), moving))(list(primals), tangents)
+        return of_batch(rule, (list(axes), moving))(list(primals), tangents)
 
-    function = jax.vmap(jex.jaxpr_as_fun(jaxpr), axes)
-    out = _call(function, rule_of_batch, operands)
+    function = of_batch(jex.jaxpr_as_fun(jaxpr), axes)
+    some_traced = any(isinstance(x, Tracer) for x in operands)
+    out = _call(function, rule_of_batch, operands) if some_traced else function(*operands)
     return out, [0] * len(out)
 
 
 ad.primitive_jvps[_custom_jvp_p] = _differentiated
-batching.primitive_batchers[_custom_jvp_p] = _batched
+batching.axis_primitive_batchers[_custom_jvp_p] = _batched
 mlir.register_lowering(_custom_jvp_p, mlir.lower_fun(_evaluated, multiple_results=True))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from kernax.core.base.numerics import where_or
+from kernax.core.base.special_functions import softplus
 
 
 def flushed(values: np.ndarray) -> np.ndarray:
@@ -87,9 +88,7 @@ class Interval:
         if math.isinf(self.high):
             return theta
         # The slope of low + L sigmoid(theta) is L sigmoid(theta) sigmoid(-theta), L = high - low.
-        return (
-            math.log(self.high - self.low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
-        )
+        return math.log(self.high - self.low) - softplus(-theta) - softplus(theta)
 
 
 def nan_outside(value: Array, is_inside: Bool[Array, "*#shape"]) -> Array:

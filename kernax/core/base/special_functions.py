@@ -98,3 +98,17 @@ def polynomial(coefficients: Sequence[ArrayLike], x: Array) -> Array:
     for coefficient in reversed(coefficients):
         total = total * x + coefficient
     return total
+
+
+@custom_jvp
+def softplus(x: Array) -> Array:
+    """`log(1 + exp(x))`. That of JAX is a `jax.custom_jvp` (see `custom_jvp`)."""
+    return jax.nn.softplus(x)
+
+
+@softplus.def_jvp
+def _softplus_jvp(primals, tangents):
+    # d log(1 + exp(x)) / dx = 1 / (1 + exp(-x)).
+    (x,) = primals
+    (dx,) = tangents
+    return softplus(x), dx * jax.nn.sigmoid(x)

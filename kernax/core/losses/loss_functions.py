@@ -21,6 +21,7 @@ from kernax.core.base.labels import as_ordered, as_signs, as_signs_of_any_class
 from kernax.core.base.numerics import is_concrete, values_of
 from kernax.core.base.parameters import check_intervals, interval, nonnegative, positive
 from kernax.core.base.printing import Printed
+from kernax.core.base.special_functions import softplus
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.losses import quadrature
 from kernax.core.losses.quadrature import Values
@@ -223,7 +224,7 @@ class Logistic(AbstractLikelihood):
     targets = "signs"
 
     def __call__(self, y, f):
-        return jax.nn.softplus(-y * f)
+        return softplus(-y * f)
 
     def derivative(self, y, f):
         return -y * jax.nn.sigmoid(-y * f)

@@ -20,7 +20,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.functions import check_callable
 from kernax.core.base.numerics import positive_or_one
 from kernax.core.base.parameters import positive
-from kernax.core.base.special_functions import log_rising, scaled_log1p
+from kernax.core.base.special_functions import log_rising, scaled_log1p, softplus
 from kernax.core.losses.loss_functions import (
     AbstractLikelihood,
     AbstractLoss,
@@ -264,9 +264,11 @@ class NegativeBinomial(AbstractLikelihood):
         # Without y log(r), which cancels between two terms:
         # r log(1 + m / r) + y log(1 + m / r) - y f - log(Gamma(r + y) / Gamma(r) / r^y) + log y!
         is_few, mean, log_odds, dispersion = self._odds(f)
-        softplus = jax.nn.softplus(log_odds)
-        of_failures = jnp.where(is_few, scaled_log1p(mean, self.dispersion), softplus / dispersion)
-        of_counts = jnp.where(is_few, jnp.log1p(self.dispersion * mean), softplus)
+        log_failure = softplus(log_odds)
+        of_failures = jnp.where(
+            is_few, scaled_log1p(mean, self.dispersion), log_failure / dispersion
+        )
+        of_counts = jnp.where(is_few, jnp.log1p(self.dispersion * mean), log_failure)
         ways = log_rising(y, self.dispersion) - gammaln(y + 1)
         return of_failures + y * of_counts - y * f - ways
 

@@ -17,6 +17,7 @@ from kernax.core.base.annotations import ParameterArray
 from kernax.core.base.parameters import Trainable, positive
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution
+from kernax.core.base.special_functions import softplus
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.model import Model
@@ -116,7 +117,7 @@ def log_losses(values: Array, Y: Array) -> Float[Array, " n"]:
     """
     if values.ndim == 1:
         # -log p = log(1 + exp(-y f)), or for several classes -f_y + log sum_c exp(f_c).
-        return jax.nn.softplus(-signs_of_columns(Y) * values)
+        return softplus(-signs_of_columns(Y) * values)
     return -jnp.sum(Y * jax.nn.log_softmax(values), 1)
 
 
@@ -133,7 +134,7 @@ def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
         finite = jnp.all(jnp.isfinite(column))
         sigmoid = platt(jnp.where(finite, column, 0), sign, throw=False)
         # log(1 + exp(-y f)), f the log odds by the sigmoid
-        of_column = jax.nn.softplus(-sign * sigmoid.value.log_odds(column))
+        of_column = softplus(-sign * sigmoid.value.log_odds(column))
         is_fitted = finite & (sigmoid.result == RESULTS.successful)
         losses.append(jnp.where(is_fitted, of_column, jnp.nan))
     return jnp.mean(jnp.stack(losses), 0)

@@ -16,6 +16,7 @@ from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
+from kernax.core.base.special_functions import softplus
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
@@ -200,8 +201,8 @@ class _Sigmoid(AbstractImplicitProblem):
 
     def objective(self, point):
         margin = point.values
-        of_plus = self.likely * jax.nn.softplus(-margin)
-        of_minus = self.unlikely * jax.nn.softplus(margin)
+        of_plus = self.likely * softplus(-margin)
+        of_minus = self.unlikely * softplus(margin)
         return jnp.sum(self.weights * (of_plus + of_minus))
 
     def _pulls(self, margin):
