@@ -114,6 +114,17 @@ def test_advice_names_what_exists():
     ).keys()
 
 
+RULES_OF_JAX = ("jax.custom_jvp", "filter_custom_jvp", "nn.softplus", "log_sigmoid", "logaddexp")
+WITH_RULES = ("kernax.core.base.derivatives", "kernax.core.base.special_functions")
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if name not in WITH_RULES])
+def test_no_function_has_a_rule_of_jax_that_loops_lose(module):
+    """See `kernax.core.base.derivatives.custom_jvp`."""
+    text = PATHS[module].read_text()
+    assert [name for name in RULES_OF_JAX if name in text] == []
+
+
 def circle_in(edges: dict[str, set[str]]) -> list[str]:
     """Nodes of a directed graph that come back to where they began; none if there is no circle."""
     done: set[str] = set()

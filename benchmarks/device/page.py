@@ -28,7 +28,7 @@ class Figure(NamedTuple):
 def figures() -> list[Figure]:
     """All figures of all records, the oldest record first."""
     found = []
-    for file in sorted(RESULTS.glob("*-gpu-*.json")):
+    for file in sorted(RESULTS.glob("*-gpu-h200*.json")):
         record = json.loads(file.read_text())
         rows = record["rows"] + record.get("beside_it", [])
         found += [one for row in rows if (one := _figure(record["date"], row)) is not None]

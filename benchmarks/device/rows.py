@@ -468,7 +468,7 @@ ROWS += tuple(
         (1e-1, 1e-1),
         SINGLE,
         budget=130.0,
-        bar=120.0,
+        bar=None if max_steps == 1 else 120.0,
     )
     for d in (3, 10)
     for what, rtol, max_steps in (

@@ -129,7 +129,9 @@ def condition(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_makes_factor(solver)
-    task, mean, noise = _observations(_CONDITION, process, X, y, noise, weights, solver, throw)
+    task, mean, noise = _observations(
+        _CONDITION, process, X, y, noise, weights, solver, throw=throw
+    )
     solution = _condition(task, mean, noise, with_arrays(solver))
     ran = solver_that_ran(task, solver, named=solver)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
@@ -149,6 +151,7 @@ def _observations(
     noise: ArrayLike,
     weights: ArrayLike | None,
     solver: lx.AbstractLinearSolver | None,
+    *,
     throw: bool,
 ) -> tuple[Task, Callable, Array]:
     """The checked observations of a process, and its mean and the noise in their dtype."""
@@ -239,7 +242,7 @@ def log_marginal_likelihood(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_knows_determinant(solver)
-    task, mean, noise = _observations(_EVIDENCE, process, X, y, noise, weights, solver, False)
+    task, mean, noise = _observations(_EVIDENCE, process, X, y, noise, weights, solver, throw=False)
     solution = _evidence(task, mean, noise, with_arrays(solver))
     hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)

@@ -32,7 +32,7 @@ class AbstractHead(Printed):
 
     def __check_init__(self):
         as_kernel(self.kernel)
-        if not isinstance(self.bias, (bool, np.bool_)):
+        if not isinstance(self.bias, bool):
             raise ValueError(f"bias must be True or False, but is {self.bias!r}")
         check_intervals(self)
 

@@ -55,17 +55,17 @@ def test_derivatives_in_a_batch_are_those_of_differences(name):
             outputs = entry.outputs(entry.fit(q, **options_of(entry)), q)
             return sum(jnp.sum(jnp.sin(output)) for output in jax.tree.leaves(outputs))
 
-        def total(numbers):
-            # In a loop, where a rule of `jax.custom_jvp` would be lost in the second derivative.
+        def in_a_loop(numbers):
+            # Where the second derivative of a `jax.custom_jvp` would be that without its rule.
             (total,) = lax.map(of_one, jax.tree.map(lambda x: x[None], numbers))
             return total
 
         numbers = {name: getattr(p, name) for name in direction}
         if entry.order == 2:
-            both = jax.value_and_grad(total)
+            both = jax.value_and_grad(in_a_loop)
             (value, gradient), (slope, turn) = jax.jvp(both, (numbers,), (direction,))
             return value, slope, gradient, turn
-        value, linear = jax.linearize(total, numbers)
+        value, linear = jax.linearize(of_one, numbers)
         (gradient,) = jax.linear_transpose(linear, numbers)(jnp.ones_like(value))
         return value, linear(direction), gradient, None
 

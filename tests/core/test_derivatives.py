@@ -8,6 +8,7 @@ from conftest import needs_x64
 from jax import lax
 from jax.test_util import check_grads
 
+from kernax import likelihoods, losses
 from kernax.core.base.derivatives import (
     at_stationary_point,
     custom_jvp,
@@ -109,8 +110,72 @@ def test_a_captured_array_is_used_but_must_not_move():
     np.testing.assert_array_equal(
         jax.vmap(jax.grad(f), (None, 0))(2.0, jnp.array([3.0, 4.0])), [3.0, 4.0]
     )
-    with pytest.raises(ValueError, match="captured an array that moves"):
-        jax.jit(jax.grad(f, 1))(2.0, 3.0)
+    for of_factor in (jax.grad(f, 1), jax.jit(jax.grad(f, 1))):
+        with pytest.raises(ValueError, match="captured an array that moves"):
+            of_factor(2.0, 3.0)
+        with pytest.raises(ValueError, match="captured an array that moves"):
+            of_factor(jnp.array(2.0), 3.0)
+
+
+def test_a_keyword_argument_must_not_move():
+    with pytest.raises(ValueError, match="a keyword argument of sine moves"):
+        jax.grad(lambda times: sine(1.0, times=times))(jnp.array(2.0))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        (lambda x: (x, jnp.sum(x)), "returned a tangent"),
+        (lambda x: (x, x.astype(jnp.float16)), "returned a tangent"),
+        (lambda x: (jnp.sum(x), jnp.sum(x)), "for the values"),
+    ],
+)
+def test_a_rule_must_return_what_the_function_does(outputs, words):
+    f = custom_jvp(lambda x: x)
+    with pytest.raises(TypeError, match="has no rule"):
+        f(1.0)
+    f.def_jvp(lambda primals, tangents: outputs(tangents[0]))
+    with pytest.raises(TypeError, match=words):
+        jax.jacfwd(f)(jnp.ones(3))
+
+
+def test_numbers_of_python_and_axes_of_vmap():
+    np.testing.assert_allclose(
+        jax.jvp(lambda x: sine(x, times=1.0), (2.0,), (1.0,)), (np.sin(2.0), np.cos(2.0)), rtol=1e-6
+    )
+
+    @custom_jvp
+    def total(x):
+        return lax.psum(x, "members")
+
+    @total.def_jvp
+    def _(primals, tangents):
+        return total(*primals), lax.psum(tangents[0], "members")
+
+    x = jnp.array([1.0, 2.0])
+    np.testing.assert_array_equal(jax.vmap(total, axis_name="members")(x), [3.0, 3.0])
+    slope = jax.vmap(jax.grad(lambda x: total(x) ** 2), axis_name="members")(x)
+    np.testing.assert_array_equal(slope, [12.0, 12.0])
+
+
+LOSSES = {
+    "logistic": (losses.Logistic(), 1.0),
+    "bernoulli": (likelihoods.Bernoulli(), -1.0),
+    "negative binomial": (likelihoods.NegativeBinomial(1.0), 3.0),
+    "probit": (likelihoods.Probit(), 1.0),
+    "poisson": (likelihoods.Poisson(), 2.0),
+    "squared hinge": (losses.SquaredHinge(), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_second_derivatives_of_losses_are_the_same_in_a_loop(name):
+    """At f = 0, from where models start and where `jax.nn.softplus` has twice the curvature."""
+    loss, y = LOSSES[name]
+    of_values = lambda fs: jnp.sum(jax.vmap(loss, (None, 0))(jnp.array(y), fs))
+    looped = lambda fs: jnp.sum(lax.map(lambda f: loss(jnp.array(y), f), fs))
+    fs = jnp.array([0.0, -1.5, 2.0])
+    np.testing.assert_allclose(jax.hessian(looped)(fs), jax.hessian(of_values)(fs), rtol=1e-6)
 
 
 def test_a_derivative_in_what_moves_can_be_split_from_the_rest():

@@ -39,8 +39,12 @@ def pad(
         X_64, y_64, weights = kernax.pad(X, y, to=64)
         f = kernax.kernel_ridge(kernel, X_64, y_64, 0.1, weights=weights).value
 
+    Functions without weights, such as `kernax.selection.median_lengthscale`, count the copies:
+    call them before.
+
     Arguments:
-        X: a batch of n points of any kind; encoded strings and trees as well.
+        X: a batch of n points of any kind; encoded strings and trees as well. Arrays that are
+            spread over a mesh of devices become arrays of one device: pad before `rows_over`.
         y: targets (n,) or (n, outputs); None where there are none.
         weights: (n,), non-negative; None for ones.
         to: the number of rows, at least n.
@@ -62,16 +66,8 @@ def pad(
     size = check_count(to, "to", n, f": X has {n} rows")
     if y is not None:
         y = as_targets(y, n, dtype, finite=False)
-    if weights is None:
-        of_rows: Any = np.ones(n, dtype)
-    elif is_concrete(weights):
-        of_rows = as_weights(weights, n, dtype).values
-    elif jnp.shape(weights) == (n,):
-        of_rows = jnp.asarray(weights, dtype)  # the learner checks traced values
-    else:
-        raise ValueError(
-            f"weights must have shape ({n},), one per point, but have shape {jnp.shape(weights)}"
-        )
+    # Ones by NumPy compile nothing.
+    of_rows: Any = np.ones(n, dtype) if weights is None else as_weights(weights, n, dtype).values
     longer_X, longer_y, longer_weights = repeated((X, y, of_rows), size)
     present = np.arange(size) < n
     longer_weights = longer_weights * present.astype(dtype)

@@ -8,6 +8,7 @@ differences.
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array

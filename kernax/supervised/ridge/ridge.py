@@ -143,7 +143,7 @@ def kernel_ridge(
     if named is None and not in_blocks:
         solver = JitteredCholesky()
     else:
-        solver = with_arrays(named or ConjugateGradient())
+        solver = with_arrays(ConjugateGradient() if named is None else named)
     solution = ridge_of_task(task, ridge, bool(bias), solver, options)
     ran = solver_that_ran(task, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
