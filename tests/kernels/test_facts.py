@@ -120,7 +120,7 @@ REFUSED = {
     "a product of nothing": (lambda: kernax.kernels.Product(), "Product takes one kernel or more"),
     "features by a class": (
         lambda: kernax.FeatureMap(kernax.bases.PolynomialBasis),
-        "PolynomialBasis is a class: call it",
+        "is the class PolynomialBasis: call it",
     ),
     "negative coefficients": (
         lambda: kernax.kernels.PolynomialOf(RBF, np.array([1.0, -0.1])),

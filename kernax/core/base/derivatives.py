@@ -52,7 +52,7 @@ class custom_jvp:
 
     def __init__(self, function: Callable):
         self.function = function
-        self.rule = None
+        self.rule: Callable | None = None
         functools.update_wrapper(self, function)
 
     def def_jvp(self, rule: Callable) -> Callable:
@@ -61,7 +61,8 @@ class custom_jvp:
         return rule
 
     def __call__(self, *args, **constants):
-        if self.rule is None:
+        own_rule = self.rule
+        if own_rule is None:
             raise TypeError(f"{self.function.__name__} has no rule: define one by `def_jvp`")
         if nothing_is_traced():
             return self.function(*args, **constants)
@@ -77,7 +78,7 @@ class custom_jvp:
             tangents_of_args, of_constants = jax.tree.unflatten(structure, tangents)
             if jax.tree.leaves(of_constants):
                 raise ValueError(f"a keyword argument of {self.function.__name__} moves")
-            out, tangents_of_out = self.rule(args, tangents_of_args, **constants)
+            out, tangents_of_out = own_rule(args, tangents_of_args, **constants)
             return jax.tree.leaves(out), _of_leaves(tangents_of_out, out)
 
         return _call(function, rule, leaves)
