@@ -27,7 +27,6 @@ from kernax import (
     types,
 )
 from kernax.core.base.labels import one_hot, signs
-from kernax.core.base.padding import pad
 from kernax.core.base.parameters import unconstrain
 from kernax.core.base.solution import RESULTS, Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
@@ -35,6 +34,7 @@ from kernax.core.kernel.description import describe
 from kernax.core.kernel.kernel import AbstractKernel, AbstractStationary
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion, kernel_distance
+from kernax.core.learner.padding import pad
 from kernax.core.linalg.pivots import inducing_points
 from kernax.core.operators.gram import gram, gram_diagonal, gram_operator
 from kernax.files.container import load, save

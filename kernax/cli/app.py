@@ -112,12 +112,16 @@ def fit(
         with importing():
             import jax
 
-            from kernax.cli.auto import AUTO, check_auto, written_or_found
             from kernax.cli.compared_columns import compared_columns
             from kernax.cli.console import print_report, say_total_time, stdout
             from kernax.cli.job import kernel_of
-            from kernax.cli.learning import learn, print_split
-            from kernax.cli.many import fitted_to_all
+            from kernax.cli.learning import (
+                check_auto,
+                fitted_to_all,
+                learn,
+                print_split,
+                written_or_found,
+            )
             from kernax.cli.notation import parameter_names
             from kernax.cli.picture import draw
             from kernax.cli.plan import plan_for
@@ -127,7 +131,7 @@ def fit(
             from kernax.files import save_predictor
         with jax.enable_x64(True), compiled_programs(keep=not no_cache):
             # Before a search, columns are checked as those of any kernel of numbers.
-            table = compared_columns(whole, "rbf" if kernel == AUTO else kernel, tokens)
+            table = compared_columns(whole, "rbf" if kernel == options.AUTO else kernel, tokens)
             plan = plan_for(table.target, model, likelihood, inference, restarts)
             check_auto(kernel, plan)
             split = partial(plan.split, table, seed, tokens)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from kernax.cli.choices import Method
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
+from kernax.cli.options import Method
 from kernax.cli.table import InputTable
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel

@@ -1,5 +1,6 @@
 """The arguments and options of the commands, their help texts, and the ranges of their numbers."""
 
+import enum
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -7,10 +8,38 @@ from typing import Annotated
 
 import typer
 
-from kernax.cli.choices import Method, ModelName, RouteName
 from kernax.cli.table import LEAST_ROWS
+from kernax.preparation.model_names import GP, IVM, LOGISTIC, RIDGE, RVM, SVM
 from kernax.preparation.tokens import Tokens
 from kernax.selection.recipes.latent_choices import Inference, Likelihood
+
+AUTO = "auto"  # a kernel that is searched for
+
+
+class Method(enum.StrEnum):
+    """The ways in which `cluster` groups rows."""
+
+    KMEANS = "kmeans"
+    SPECTRAL = "spectral"
+
+
+class RouteName(enum.StrEnum):
+    """The methods for many rows."""
+
+    WHOLE = "whole"
+    CENTRES = "centres"
+    ROWS = "rows"
+
+
+class ModelName(enum.StrEnum):
+    """The models that `fit` takes."""
+
+    GP = GP
+    RIDGE = RIDGE
+    LOGISTIC = LOGISTIC
+    SVM = SVM
+    IVM = IVM
+    RVM = RVM
 
 
 def _say_version(wanted: bool) -> None:

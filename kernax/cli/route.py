@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from kernax.cli.auto import AUTO
-from kernax.cli.choices import RouteName
 from kernax.cli.job import Split, kernel_of
+from kernax.cli.options import AUTO, RouteName
 from kernax.cli.plan import Plan
 from kernax.cli.resources import MATRICES, expected_cost, in_time, seconds_of_learning
 from kernax.core.base.stacks import points_at

@@ -28,10 +28,10 @@ from sklearn.utils.validation import (
 
 from kernax.core.base.boundary import check_some_weight
 from kernax.core.base.intervals import flushed
-from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import Trainable, interior
 from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.kernel.kernel import AbstractKernel
+from kernax.core.learner.padding import repeated
 from kernax.errors import MemoryBudgetError
 from kernax.kernels.integers import Precomputed
 from kernax.kernels.texts import Strings, encode

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import _check_partial_fit_first_call
 
-from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import check_count
 from kernax.core.base.stacks import points_at
+from kernax.core.learner.padding import repeated
 from kernax.online.budgets import RemoveOldest
 from kernax.online.dual import DualLearner
 from kernax.online.rules import Perceptron

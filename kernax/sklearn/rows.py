@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from kernax.core.base.padding import repeated
 from kernax.core.base.parameters import data
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.padding import repeated
 from kernax.core.operators.gram import gram
 
 _LEAST = 64

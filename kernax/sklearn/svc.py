@@ -13,8 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function
 from sklearn.utils.validation import check_is_fitted
 
-from kernax.core.base.padding import repeated
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.padding import repeated
 from kernax.selection.recipes.classification import MachineModel
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded_size

@@ -184,7 +184,7 @@ def test_a_kernel_is_learned_from_few_rows_on_one_thread_however_many_there_are(
         return call
 
     monkeypatch.setattr("kernax.cli.learning.learn", seen("learn", FitReport("", {}, (), Any)))
-    monkeypatch.setattr("kernax.cli.many._fitted", seen("fit", None))
+    monkeypatch.setattr("kernax.cli.learning._fitted", seen("fit", None))
     rows = [(*x, "up" if x[0] > 0 else "down") for x in rng.normal(size=(2000, 2)).round(4)]
     data = write(tmp_path / "many.csv", ["a", "b", "kind"], rows)
     with threadpool_limits(2, user_api="blas"):
