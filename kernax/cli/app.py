@@ -114,14 +114,14 @@ def fit(
 
             from kernax.cli.compared_columns import compared_columns
             from kernax.cli.console import print_report, say_total_time, stdout
-            from kernax.cli.job import kernel_of
-            from kernax.cli.learning import (
+            from kernax.cli.fitting import (
                 check_auto,
                 fitted_to_all,
                 learn,
                 print_split,
                 written_or_found,
             )
+            from kernax.cli.job import kernel_of
             from kernax.cli.notation import parameter_names
             from kernax.cli.picture import draw
             from kernax.cli.plan import plan_for

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import kernax
-from kernax.cli import console, learning
+from kernax.cli import console, fitting
 from kernax.cli.app import app
 from kernax.cli.table import read_table
 from kernax.cli.target import numbers
@@ -143,7 +143,7 @@ def test_control_c_ends_with_130_and_no_traceback(smooth, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learning, "learn", interrupted)
+    monkeypatch.setattr(fitting, "learn", interrupted)
     result = run(smooth, "--target", "height")
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -363,7 +363,7 @@ def test_a_bad_table_is_one_line_that_says_where(tmp_path, content, words):
     ],
 )
 def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch, arguments, words):
-    monkeypatch.setattr(learning, "learn", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(fitting, "learn", lambda *_: pytest.fail("learning had begun"))
     before = set(smooth.parent.iterdir())
     result = run(smooth, "--target", "height", *arguments)
     assert result.exit_code == 2
@@ -372,7 +372,7 @@ def test_a_bad_option_is_one_line_before_anything_is_learned(smooth, monkeypatch
 
 
 def test_no_command_overwrites_what_it_reads_or_writes_besides(smooth, monkeypatch):
-    monkeypatch.setattr(learning, "learn", lambda *_: pytest.fail("learning had begun"))
+    monkeypatch.setattr(fitting, "learn", lambda *_: pytest.fail("learning had begun"))
     monkeypatch.setattr(
         "kernax.files.load_predictor", lambda *_: pytest.fail("predicting had begun")
     )

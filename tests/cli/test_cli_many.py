@@ -100,7 +100,7 @@ def test_two_classes_of_many_rows_are_told_apart_over_centres(waves, tmp_path, f
 def test_models_without_centres_learn_from_some_rows_and_say_so(waves, few_are_many, monkeypatch):
     """Also a search for a kernel. Stopped where learning would begin."""
     numbers, signs, *_ = waves
-    monkeypatch.setattr("kernax.cli.learning.learn", refuse_to_learn)
+    monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)
     for data, target, given in (
         (signs, "kind", ("--model", "svm")),
         (signs, "kind", ("--model", "gp")),
@@ -118,7 +118,7 @@ def refuse_to_learn(*_):
 
 def test_what_is_asked_for_is_taken_or_refused_by_name(waves, few_are_many, monkeypatch):
     numbers, signs, *_ = waves
-    monkeypatch.setattr("kernax.cli.learning.learn", refuse_to_learn)
+    monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)
     whole = run("fit", numbers, "--target", "height", "--route", "whole")
     assert "centres" not in whole.stdout
     some = run("fit", numbers, "--target", "height", "--route", "rows")
@@ -145,7 +145,7 @@ def test_what_is_asked_for_is_taken_or_refused_by_name(waves, few_are_many, monk
 
 def test_a_line_is_learned_from_whole(tmp_path, few_are_many, monkeypatch, rng):
     """Catches rows along a line that are sent over centres."""
-    monkeypatch.setattr("kernax.cli.learning.learn", refuse_to_learn)
+    monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)
     monkeypatch.setattr("kernax.core.line.line._MANY_POINTS", 100)
     t = np.sort(rng.uniform(0, 40, 400)).round(4)
     data = write(tmp_path / "line.csv", ["t", "y"], np.column_stack([t, np.sin(t).round(5)]))
@@ -155,7 +155,7 @@ def test_a_line_is_learned_from_whole(tmp_path, few_are_many, monkeypatch, rng):
 
 
 def test_below_the_limit_nothing_is_said_of_ways(waves, monkeypatch):
-    monkeypatch.setattr("kernax.cli.learning.learn", refuse_to_learn)
+    monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)
     result = run("fit", waves[0], "--target", "height")
     assert "centres" not in result.stdout
     assert "drawn at random" not in result.stdout
@@ -183,8 +183,8 @@ def test_a_kernel_is_learned_from_few_rows_on_one_thread_however_many_there_are(
 
         return call
 
-    monkeypatch.setattr("kernax.cli.learning.learn", seen("learn", FitReport("", {}, (), Any)))
-    monkeypatch.setattr("kernax.cli.learning._fitted", seen("fit", None))
+    monkeypatch.setattr("kernax.cli.fitting.learn", seen("learn", FitReport("", {}, (), Any)))
+    monkeypatch.setattr("kernax.cli.fitting._fitted", seen("fit", None))
     rows = [(*x, "up" if x[0] > 0 else "down") for x in rng.normal(size=(2000, 2)).round(4)]
     data = write(tmp_path / "many.csv", ["a", "b", "kind"], rows)
     with threadpool_limits(2, user_api="blas"):

@@ -17,7 +17,7 @@ import pytest
 from commands import run, runner, write
 from conftest import assert_refused, needs_x32
 
-from kernax.cli import console, learning, resources
+from kernax.cli import console, fitting, resources
 from kernax.cli.app import app
 from kernax.cli.job import split_classes, split_numbers
 from kernax.cli.table import read_table
@@ -64,7 +64,7 @@ def stopped(monkeypatch):
         seen.append((parts, kernel, model))
         raise ValueError("about to learn")
 
-    monkeypatch.setattr(learning, "learn", note)
+    monkeypatch.setattr(fitting, "learn", note)
     return seen
 
 
@@ -260,7 +260,7 @@ def test_a_matrix_that_does_not_fit_is_answered_with_what_a_command_can_do(patie
     def too_large(*_):
         raise MemoryBudgetError("900 GiB needed")
 
-    monkeypatch.setattr(learning, "learn", too_large)
+    monkeypatch.setattr(fitting, "learn", too_large)
     result = run("fit", patients, "--target", "y", *ALL_TEXT)
     assert result.exit_code == 1
     assert result.stderr == "error: 900 GiB needed; --rows N learns from fewer of them\n"
@@ -326,12 +326,12 @@ def test_notes_call_parameters_by_the_names_of_the_expression(patients, monkeypa
         )
         raise ValueError("kernel.terms[1].scale is odd")
 
-    monkeypatch.setattr(learning, "learn", learn)
+    monkeypatch.setattr(fitting, "learn", learn)
     result = run("fit", patients, "--target", "y", *ALL_TEXT, "--kernel", "2*matern52 + 3*rbf")
     assert_refused(result, "error: rbf.scale is odd")
     monkeypatch.setattr(console, "print_report", lambda *_: None)
     monkeypatch.setattr(
-        learning,
+        fitting,
         "learn",
         lambda *_: warnings.warn("kernel.terms[1].kernel.lengthscale moved", stacklevel=1),
     )

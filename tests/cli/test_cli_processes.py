@@ -17,8 +17,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import roc_auc_score
 
 import kernax
+from kernax.cli import fitting
 from kernax.cli import latent_fits as latent
-from kernax.cli import learning
 from kernax.files import load_predictor
 from kernax.selection.recipes.stages import Stage, StageChoice
 
@@ -186,7 +186,7 @@ BAD = [
 def test_options_and_targets_that_do_not_fit_are_refused_in_one_line_before_learning(
     tmp_path, rng, monkeypatch, options, names, words
 ):
-    monkeypatch.setattr(learning, "learn", None)
+    monkeypatch.setattr(fitting, "learn", None)
     data = write_points(tmp_path / "bad.csv", rng.normal(size=(8, 2)), names * 4)
     assert_refused(run("fit", data, "--target", "kind", *options), words)
 

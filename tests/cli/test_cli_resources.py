@@ -15,7 +15,7 @@ from conftest import assert_refused, needs_x32
 from threadpoolctl import threadpool_info, threadpool_limits
 from typer.testing import CliRunner
 
-from kernax.cli import learning, resources
+from kernax.cli import fitting, resources
 from kernax.cli.app import app
 from kernax.cli.resources import compiled_programs
 from kernax.core.base.threads import linear_algebra_threads
@@ -55,7 +55,7 @@ def test_the_fit_runs_on_the_threads_that_were_asked_for(table, monkeypatch, arg
     def stopped(*_):
         raise ValueError(f"threads {threads_of_lapack()}")
 
-    monkeypatch.setattr(learning, "learn", stopped)
+    monkeypatch.setattr(fitting, "learn", stopped)
     result = runner.invoke(app, ["fit", str(table), "--target", "y", *arguments])
     if (os.cpu_count() or 1) < threads or "set()" in result.stderr:
         pytest.skip("nothing to see")
