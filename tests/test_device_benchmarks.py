@@ -63,8 +63,8 @@ def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured(
 def test_no_row_begins_when_the_time_is_over(tmp_path):
     file = tmp_path / "record.json"
     assert run.main("cpu", ["gram, d=64"], True, 0.0, file) == 0
-    (record,) = json.loads(file.read_text())["rows"]
-    assert record["not_measured"] == "no time was left"
+    records = json.loads(file.read_text())["rows"]
+    assert {record["not_measured"] for record in records} == {"no time was left"}
 
 
 @needs_x64
