@@ -5,6 +5,7 @@ Programs return an answer, which is compared, and facts, which are written down:
 says that it succeeded, steps, gaps.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -498,6 +499,7 @@ PEERS = tuple(
         1000,
         0,
         2,
+        (math.inf, math.inf),
         peer="batch of machines, n=200, SMO",
         ratio_bar=1 / 50,
     ),

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import needs_x64
+from conftest import X64, needs_x64
 from jax import lax
 from jax.test_util import check_grads
 
@@ -175,7 +175,9 @@ def test_second_derivatives_of_losses_are_the_same_in_a_loop(name):
     of_values = lambda fs: jnp.sum(jax.vmap(loss, (None, 0))(jnp.array(y), fs))
     looped = lambda fs: jnp.sum(lax.map(lambda f: loss(jnp.array(y), f), fs))
     fs = jnp.array([0.0, -1.5, 2.0])
-    np.testing.assert_allclose(jax.hessian(looped)(fs), jax.hessian(of_values)(fs), rtol=1e-6)
+    # In float32 the two of the probit are 2.4e-6 apart: JAX's `log_ndtr` has a rule as well.
+    rtol = 1e-6 if X64 else 1e-5
+    np.testing.assert_allclose(jax.hessian(looped)(fs), jax.hessian(of_values)(fs), rtol=rtol)
 
 
 def test_a_derivative_in_what_moves_can_be_split_from_the_rest():
