@@ -5,6 +5,8 @@ by itself. `__init__.pyi` says which names there are, for type checkers and for 
 """
 
 import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -118,25 +120,42 @@ def _read_stub(init: str) -> tuple[dict[str, str], list[str]]:
     return modules, names
 
 
-_MODULES, _NAMES = _read_stub(__file__)
+def _lazy(
+    package: str, init: str, otherwise: Callable[[str], Any] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package that imports a name of its stub when it is first
+    used, and asks `otherwise` for other names.
+    """
+    modules, names = _read_stub(init)
+
+    def of_package(name: str) -> Any:
+        if name == "__all__":
+            return list(names)
+        if name in modules:
+            module = modules[name]
+            if module == package:
+                return import_module(f"{package}.{name}")
+            found = getattr(import_module(module), name)
+            setattr(sys.modules[package], name, found)
+            return found
+        if otherwise is not None:
+            return otherwise(name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return of_package, lambda: list(names)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return list(_NAMES)
-    if name in _MOVED:
-        from kernax.core.base.deprecation import moved
-
-        return moved("kernax", _MOVED)(name)
-    if name not in _MODULES:
+def _old_name(name: str) -> Any:
+    if name not in _MOVED:
         raise AttributeError(f"module 'kernax' has no attribute {name!r}")
-    module = _MODULES[name]
-    if module == "kernax":
-        return import_module(f"kernax.{name}")
-    found = globals()[name] = getattr(import_module(module), name)
-    return found
+    from kernax.core.base.deprecation import moved
+
+    return moved("kernax", _MOVED)(name)
+
+
+__getattr__, _names = _lazy(__name__, __file__, otherwise=_old_name)
 
 
 def __dir__() -> list[str]:
     dunders = {name for name in globals() if name.startswith("__")}
-    return sorted(dunders.union(_NAMES))
+    return sorted(dunders.union(_names()))

@@ -1,5 +1,8 @@
 """The public names of kernax, and the module that each comes from."""
 
+from collections.abc import Callable
+from typing import Any
+
 from kernax import (
     bases,
     calibration,
@@ -111,7 +114,9 @@ from kernax.unsupervised.spectral_clustering import spectral_clustering
 
 __version__: str
 
-def _read_stub(init: str) -> tuple[dict[str, str], list[str]]: ...
+def _lazy(
+    package: str, init: str, otherwise: Callable[[str], Any] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]: ...
 
 __all__ = [
     # kernel base classes

@@ -29,7 +29,7 @@ def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
     rows = [record for record in report["rows"] if record["row"] not in peers]
     assert {record["row"] for record in rows} == {row.name for row in run.ROWS}
     ratios = {record["row"]: record.get("kernax_ratio") for record in report["rows"]}
-    assert ratios["joblib: batch of machines, n=200"] > 0
+    assert ratios["joblib: batch of SVMs, n=200"] > 0
     for record in rows:
         assert "not_measured" not in record, record
         assert record["finite"], record
@@ -111,7 +111,7 @@ def test_a_failed_learner_is_wrong_and_what_was_not_measured_is_not():
 @needs_x64
 def test_bars_on_time_compilation_and_the_time_of_a_peer_are_judged():
     """A bar that no line of the table shows, or that a quick run judges."""
-    (row,) = (row for row in run.ROWS if row.name == "machine, SMO, large")
+    (row,) = (row for row in run.ROWS if row.name == "SVM, SMO, large")
     slow = worker._judged(row, {"seconds": 1.57, "compile_seconds": 20.0})
     assert slow == {"bar": 1.2, "met": False, "compile_met": False}
     assert worker._judged(row, {"seconds": 1.0, "compile_seconds": 5.0})["compile_met"]

@@ -340,9 +340,9 @@ ROWS = (
         SINGLE,
     ),
     Row("evidence and gradient", evidence_and_gradient, 10_000, 2000, 50, (2e-2, 1e-8)),
-    Row("machine, SMO", machine(kx.solvers.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
+    Row("SVM, SMO", machine(kx.solvers.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
     Row(
-        "machine, SMO, large",
+        "SVM, SMO, large",
         machine(kx.solvers.SMO()),
         50_000,
         1000,
@@ -352,7 +352,7 @@ ROWS = (
         bar=1.2,
     ),
     Row(
-        "batch of machines, n=200, SMO",
+        "batch of SVMs, n=200, SMO",
         machine_batch(kx.solvers.SMO()),
         1000,
         1000,
@@ -401,7 +401,7 @@ ROWS = (
     Row("gradient of Gram, RBF", gradient("RBF"), 8192, 1024, 50, (1e-3, 1e-9)),
     Row("gradient of Gram, Matern12", gradient("Matern12"), 8192, 1024, 50, (1e-3, 1e-9)),
     Row(
-        "machine, projected gradients",
+        "SVM, projected gradients",
         machine(kx.solvers.ProjectedGradient()),
         10_000,
         2000,
@@ -409,7 +409,7 @@ ROWS = (
         (1e-3, 1e-3),
     ),
     Row(
-        "machine, projected gradients, large",
+        "SVM, projected gradients, large",
         machine(kx.solvers.ProjectedGradient()),
         50_000,
         1000,
@@ -417,9 +417,9 @@ ROWS = (
         (1e-3, 1e-3),
         SINGLE,
     ),
-    Row("machine without K, SMO", machine(kx.solvers.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
+    Row("SVM without K, SMO", machine(kx.solvers.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
     Row(
-        "machine without K, projected gradients",
+        "SVM without K, projected gradients",
         machine(kx.solvers.ProjectedGradient(), 1024),
         50_000,
         2000,
@@ -448,7 +448,7 @@ ROWS = (
     Row("gram, d=64, by transposition", gram_of_two(True), 16384, 500, 50, (1e-5, 1e-12)),
     Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
     Row(
-        "batch of machines, n=200, projected gradients",
+        "batch of SVMs, n=200, projected gradients",
         machine_batch(kx.solvers.ProjectedGradient()),
         1000,
         100,
@@ -494,13 +494,13 @@ PEERS = tuple(
     if row.program is evidence_and_gradient
 ) + (
     Row(
-        "joblib: batch of machines, n=200",
+        "joblib: batch of SVMs, n=200",
         machines_by_joblib,
         1000,
         0,
         2,
         (math.inf, math.inf),
-        peer="batch of machines, n=200, SMO",
+        peer="batch of SVMs, n=200, SMO",
         ratio_bar=1 / 50,
     ),
 )

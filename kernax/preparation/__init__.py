@@ -10,14 +10,8 @@ rows are prepared in the same way. What the command line makes of the columns of
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics.
 
-from importlib import import_module
-from typing import Any
-
-from kernax import _read_stub
+from kernax import _lazy
 from kernax.core.base.deprecation import moved
-
-# As in kernax itself, a name is imported when it is first used, and `__init__.pyi` has the names.
-_MODULES, _NAMES = _read_stub(__file__)
 
 _TYPES = ("ClassPredictor", "CountRegressor", "Regressor")
 _PRIVATE = {
@@ -58,15 +52,5 @@ _moved = moved(
     },
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return list(_NAMES)
-    if name not in _MODULES:
-        return _moved(name)
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return list(_NAMES)
+# A name is imported when it is first used; `__init__.pyi` has the names.
+__getattr__, __dir__ = _lazy(__name__, __file__, otherwise=_moved)

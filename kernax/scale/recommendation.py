@@ -368,11 +368,12 @@ _HARMONICS = 16  # terms of a periodic kernel along a line
 
 
 def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
-    """The number of frequencies with a standard error of `k(x, x) / sqrt(m)`, the error that they
-    have, and why there are none.
+    """How many random frequencies are needed, the standard error of the kernel with that many, and
+    the reason if there are none.
 
-    `sqrt(T sum_t k_t(x, x)^2 / count)` for the T terms that are drawn, which share the frequencies;
-    terms of a known frequency take one each, and have no error.
+    The number is the one that has a standard error of `k(x, x) / sqrt(m)`. The error is `sqrt(T
+    sum_t k_t(x, x)^2 / count)` for the T terms that are drawn, which share the frequencies; terms
+    of a known frequency take one each, and have no error.
     """
     m = problem.centres
     try:

@@ -14,23 +14,7 @@ another library" of the documentation has the whole list.
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
 # kernax.preparation.
 
-from importlib import import_module
-from typing import Any
+from kernax import _lazy
 
-from kernax import _read_stub
-
-# As in kernax itself, a name is imported when it is first used, and `__init__.pyi` has the names.
-_MODULES, _NAMES = _read_stub(__file__)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return list(_NAMES)
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return list(_NAMES)
+# A name is imported when it is first used; `__init__.pyi` has the names.
+__getattr__, __dir__ = _lazy(__name__, __file__)

@@ -325,7 +325,9 @@ class _WeightedRisk(eqx.Module):
             return _Functions(Ad, self.gram.mv(Ad))
 
         def step(state):
-            e, r, d = state.step, state.residual, state.direction
+            e = state.step
+            r = state.residual
+            d = state.direction
             Ad = newton(d)
             # Along d the quadratic is least at t = <r, r> / <d, A d>.
             square = r.dot(r)

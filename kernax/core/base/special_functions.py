@@ -103,8 +103,10 @@ def polynomial(coefficients: Sequence[ArrayLike], x: Array) -> Array:
 
 @custom_jvp
 def softplus(x: Array) -> Array:
-    """`log(1 + exp(x))`. That of JAX is a `jax.custom_jvp` (see `custom_jvp`)."""
-    return jax.nn.softplus(x)
+    """`log(1 + exp(x))`, which neither overflows nor loses digits, as `jax.nn.softplus`, whose rule
+    of differentiation is lost in loops (see `custom_jvp`).
+    """
+    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
 @softplus.def_jvp

@@ -729,7 +729,7 @@ class Custom(AbstractKernel):
 
     `function` is static, so everything that is learned must be in `parameters`, a pytree in which
     arrays of floats are parameters on the real line. A kernel must be positive semidefinite, which
-    is not checked.
+    `check_kernel` tests.
 
     Examples:
         >>> def cauchy(scale, x, z):

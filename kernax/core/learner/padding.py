@@ -30,7 +30,7 @@ def repeated(stack: PyTree, size: int) -> PyTree:
 def pad(
     X: PyTree, y: ArrayLike | None, weights: ArrayLike | None = None, *, to: int
 ) -> tuple[PyTree, Array | None, Float[Array, " to"]]:
-    """The same data set with `to` rows: copies of the first row, of weight zero, follow the others.
+    """Pads a data set to `to` rows with copies of its first row that have a weight of zero.
 
     A program is compiled for every number of rows. Data sets that are padded to the same few
     lengths share their programs, and every learner of kernax leaves rows of weight zero out
