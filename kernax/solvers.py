@@ -26,7 +26,7 @@ from kernax.core.linalg.preconditioners import (
 from kernax.core.linalg.sketch_and_project import SketchAndProject
 from kernax.core.linalg.weighted_solve import solve
 from kernax.core.line.kalman_factor import StateSpace
-from kernax.gp.regression import warm_started
+from kernax.gp.warm_start import warm_started
 from kernax.sparse.evidence_iteration import EvidenceIteration
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver

@@ -13,7 +13,9 @@ import typer
 from kernax.cli import options
 from kernax.cli.options import check_options, check_seed, check_threads
 from kernax.cli.refusals import check_picture, check_writable, importing, one_line_errors
-from kernax.cli.table import CLUSTER, read_columns, read_inputs, read_table
+from kernax.cli.table import CLUSTER, check_table, read_columns, read_inputs, read_table
+from kernax.cli.words import check_words
+from kernax.files.archive import check_archive
 
 # The commands import JAX, and what computes with it, after their options and tables are checked:
 # help texts, and most errors, take a fraction of the time of these imports.
@@ -109,10 +111,16 @@ def fit(
         check_options(seed, restarts, threads, rows, centres)
         _check_files(data, plot, out)
         whole = read_table(data, target, ignore or ())
+        # Before a search, columns are checked as those of any kernel of numbers.
+        written = "rbf" if kernel == options.AUTO else kernel
+        check_words(written)
         with importing():
             import jax
 
             from kernax.cli.compared_columns import compared_columns
+        with jax.enable_x64(True):
+            table = compared_columns(whole, written, tokens)
+        with importing():
             from kernax.cli.console import print_report, say_total_time, stdout
             from kernax.cli.fitting import (
                 check_auto,
@@ -130,8 +138,6 @@ def fit(
             from kernax.core.base.threads import linear_algebra_threads
             from kernax.files import save_predictor
         with jax.enable_x64(True), compiled_programs(keep=not no_cache):
-            # Before a search, columns are checked as those of any kernel of numbers.
-            table = compared_columns(whole, "rbf" if kernel == options.AUTO else kernel, tokens)
             plan = plan_for(table.target, model, likelihood, inference, restarts)
             check_auto(kernel, plan)
             split = partial(plan.split, table, seed, tokens)
@@ -189,6 +195,8 @@ def predict(
         check_threads(threads)
         if out is not None:
             check_writable(out, "--out", data, model)
+        check_archive(model)
+        check_table(data)
         with importing():
             import jax
             import numpy as np
@@ -235,6 +243,7 @@ def _check_kept(kept: Iterable[str], written: Collection[str], what: str, data: 
 def describe(model: options.Model) -> None:
     """Describes a model file: its target, its columns, its kernel."""
     with one_line_errors():
+        check_archive(model)
         with importing():
             import equinox as eqx
             import jax
@@ -287,6 +296,8 @@ def cluster(
             check_writable(out, "--out", data, plot)
         table, kept = read_inputs(data, ignore or (), keep or ())
         _check_kept(kept, [CLUSTER], "the written column", data)
+        if kernel is not None:
+            check_words(kernel)
         with importing():
             import jax
 

@@ -8,24 +8,22 @@ import ast
 import dataclasses
 import math
 import operator
-import warnings
 from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
 
-from kernax.cli.notation import (
+from kernax.cli.notation import TEXT, bare_text, compared, kernel_class, text_names
+from kernax.cli.words import (
+    DEEPEST,
     NO_COLUMN,
     NO_OPERAND,
     NO_PLACE,
     NORMALISED,
     OF_COLUMN,
     ON,
-    TEXT,
-    bare_text,
-    compared,
-    kernel_class,
-    text_names,
+    TOO_DEEP,
+    syntax_of,
 )
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import NO_POWER, AbstractKernel, Constant, parts_of
@@ -40,8 +38,6 @@ _OPERATORS = {
     ast.Pow: operator.pow,
 }
 # Limits of expressions.
-_LONGEST = 1000  # characters
-_DEEPEST = 50  # operations inside operations
 _HIGHEST = 1000  # powers
 _LONGEST_SUBSTRING = 50  # tokens
 _MOST_NORMALISED = 3  # normalised inside normalised, each of which triples the work
@@ -74,16 +70,11 @@ def parse_kernel(
     Raises:
         ValueError: one sentence that says what is wrong.
     """
-    if not text.strip():
-        raise ValueError("the kernel expression is empty: write one such as 'rbf + linear'")
-    if len(text) > _LONGEST:
-        raise ValueError(
-            f"the kernel expression has {len(text)} characters, but at most {_LONGEST} are allowed"
-        )
+    syntax = syntax_of(text)
     try:
-        meaning = _Reader(dimensions, per_column).read(_syntax(text), 0)
+        meaning = _Reader(dimensions, per_column).read(syntax, 0)
     except RecursionError:  # from quoting a deeply nested part in a message
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(TOO_DEEP) from None
     if not isinstance(meaning, AbstractKernel):
         return Constant(jnp.asarray(meaning, float))
     if text_names(meaning) and bare_text(meaning):
@@ -92,28 +83,6 @@ def parse_kernel(
             "text('name', ...) around all of them, or around none"
         )
     return meaning
-
-
-def _syntax(text: str) -> ast.expr:
-    start = len(text) - len(text.lstrip())
-    line = " ".join(text.strip().splitlines())
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            # Python warns of bad style, such as "1if".
-            return ast.parse(line, mode="eval").body
-    except SyntaxError as problem:
-        place = f"at column {problem.offset + start}" if problem.offset else "at its end"
-        raise ValueError(f"the kernel expression cannot be parsed {place}: {problem.msg}") from None
-    except (RecursionError, MemoryError):
-        raise ValueError(_TOO_DEEP) from None
-    except ValueError as problem:  # a null byte
-        raise ValueError(f"the kernel expression cannot be parsed: {problem}") from None
-
-
-_TOO_DEEP = (
-    f"the kernel expression is nested too deeply: at most {_DEEPEST} operations may lie inside "
-    "each other"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +94,8 @@ class _Reader:
 
     def read(self, node: ast.expr, depth: int) -> Meaning:
         """The kernel or number that an expression describes."""
-        if depth > _DEEPEST:
-            raise ValueError(_TOO_DEEP)
+        if depth > DEEPEST:
+            raise ValueError(TOO_DEEP)
         if isinstance(node, ast.Constant):
             if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
                 raise ValueError(

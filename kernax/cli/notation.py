@@ -5,7 +5,6 @@
 
 import collections
 import dataclasses
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from kernax.cli.words import NORMALISED, OF_COLUMN, ON, check_word
 from kernax.core.base.parameters import interior
 from kernax.core.kernel.description import describe
 from kernax.core.kernel.kernel import (
@@ -38,44 +38,14 @@ KERNELS: dict[str, type[AbstractKernel]] = {
 STRING_KERNELS: dict[str, type[AbstractKernel]] = {
     entry.word: entry.kind for entry in _IN_EXPRESSIONS if entry.points == Points.STRINGS
 }
-NORMALISED = "normalised"  # takes a kernel, not numbers
-OF_COLUMN = "text"  # takes the name of a column and a string kernel
-ON = "on"  # takes a kernel and the number of a column
 NUMBERS = "numbers"
 TEXT = "text"
-# Functions of a kernel that are not kernels, but that users may write.
-_FUNCTIONS = ("log", "sqrt", "abs", "sin", "cos", "tan", "tanh", "min", "max", "round", "sum")
 
 
 def kernel_class(name: str, called: bool = False) -> type[AbstractKernel]:
     """The class of that name. Raises ValueError, with a hint, for any other word."""
-    if name in KERNELS or name in STRING_KERNELS:
-        return (KERNELS | STRING_KERNELS)[name]
-    if name in _FORMS:
-        raise ValueError(_FORMS[name])
-    if called and name == "exp":
-        raise ValueError(
-            "exp of a kernel is a kernel, but a kernel expression cannot hold it: use "
-            "kernax.kernels.ExpOf in Python"
-        )
-    if called and name in _FUNCTIONS:
-        raise ValueError(
-            f"{name} of a kernel is not a kernel in general, and a kernel expression cannot hold "
-            "functions"
-        )
-    near = difflib.get_close_matches(name.lower(), [*KERNELS, *STRING_KERNELS, *_FORMS], n=3)
-    hint = f"the kernels are {', '.join(KERNELS)}; of text spectrum, ..."
-    if near:
-        hint = f"did you mean {' or '.join(near)}?"
-    raise ValueError(f"there is no kernel called {short(name)}: {hint}")
-
-
-NO_PLACE = "on takes one kernel and the number of a column, as in on(rbf, 2)"
-NO_OPERAND = "normalised takes one kernel, as in normalised(spectrum(3))"
-NO_COLUMN = (
-    "text takes the name of a column in quotes and a string kernel, as in text('name', spectrum(3))"
-)
-_FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN, ON: NO_PLACE}
+    check_word(name, called)
+    return (KERNELS | STRING_KERNELS)[name]
 
 
 def compared(kernel: AbstractKernel) -> frozenset[str]:

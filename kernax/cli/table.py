@@ -232,18 +232,23 @@ def _warn(path: Path, what: str) -> None:
     warnings.warn(f"{path}: {what}", UserWarning, stacklevel=3)
 
 
-def _text(path: Path) -> str:
+def check_table(path: Path) -> None:
+    """Raises ValueError for a folder, a device or a file that is missing."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder, not a CSV file")
     if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
         raise ValueError(f"{path} is a device, not a CSV file")
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
+
+
+def _text(path: Path) -> str:
+    check_table(path)
     try:
         contents = path.read_bytes()
         if contents.startswith(b"\x1f\x8b"):
             contents = gzip.decompress(contents)
         return _decoded(path, contents)
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
     except EOFError:
         raise ValueError(f"{path} is compressed by gzip, and cut short") from None
     except (OSError, zlib.error) as problem:

@@ -12,19 +12,10 @@ package has the other functions. A checksum over the whole content detects damag
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
 # kernax.preparation.
 
+from kernax import _lazy
 from kernax.core.base.deprecation import moved
-from kernax.files.container import load_notes
-from kernax.files.predictor_files import load_predictor, save_predictor
-from kernax.files.registry import register
 
-__all__ = [
-    "load_notes",
-    "load_predictor",
-    "register",
-    "save_predictor",
-]
-
-__getattr__ = moved(
+_moved = moved(
     __name__,
     {
         "KernaxFileError": "kernax.errors.KernaxFileError",
@@ -33,6 +24,5 @@ __getattr__ = moved(
     },
 )
 
-
-def __dir__() -> list[str]:
-    return __all__
+# A name is imported when it is first used; `__init__.pyi` has the names.
+__getattr__, __dir__ = _lazy(__name__, __file__, otherwise=_moved)

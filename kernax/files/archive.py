@@ -3,8 +3,10 @@
 A file is written completely or not at all, and a file that was changed is rejected.
 """
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,33 +44,23 @@ def write_archive(
     write_whole(Path(path), write)
 
 
+def check_archive(path: str | os.PathLike) -> None:
+    """Raises as `read_archive` does for a missing file and for another format, without reading the
+    arrays.
+    """
+    with _opened(path):
+        pass
+
+
 def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Reads the texts and arrays of a file, and verifies its checksum.
 
     Raises KernaxFileError for a file that is damaged or has another format, and OSError for a
     folder or a missing file.
     """
-    safetensors = _check_safetensors()
-    check_is_no_folder(Path(path))
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        # safetensors compares every size with that of the file before it allocates memory.
-        with safetensors.safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
-            found = header.get("format")
-            if found != _MARK:
-                raise KernaxFileError(
-                    f"{path} is not a kernax model of this version: its format is {found!r}"
-                )
-            names = file.keys()
-            arrays = {name: file.get_tensor(name) for name in names}
-    except KernaxFileError:
-        raise
-    except safetensors.SafetensorError as problem:
-        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
-    except _SIGNS_OF_DAMAGE as problem:
-        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
+    with _opened(path) as (file, header):
+        names = file.keys()
+        arrays = {name: file.get_tensor(name) for name in names}
     for array in arrays.values():
         if not holds(array):
             raise KernaxFileError(
@@ -82,6 +74,31 @@ def read_archive(path: str | os.PathLike) -> tuple[dict[str, str], dict[str, np.
     if checksum(header["model"], header["notes"], arrays) != header["sha256"]:
         raise KernaxFileError(f"{path} is damaged: its contents do not match their checksum")
     return {name: header[name] for name in _TEXTS}, arrays
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A file of this format, open for reading, and its texts."""
+    safetensors = _check_safetensors()
+    check_is_no_folder(Path(path))
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        # safetensors compares every size with that of the file before it allocates memory.
+        with safetensors.safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            found = header.get("format")
+            if found != _MARK:
+                raise KernaxFileError(
+                    f"{path} is not a kernax model of this version: its format is {found!r}"
+                )
+            yield file, header
+    except KernaxFileError:
+        raise
+    except safetensors.SafetensorError as problem:
+        raise KernaxFileError(f"{path} is not a kernax model, or is cut short") from problem
+    except _SIGNS_OF_DAMAGE as problem:
+        raise KernaxFileError(f"{path} cannot be read as a kernax model: {problem}") from problem
 
 
 def checksum(model: str, notes: str, arrays: dict[str, np.ndarray]) -> str:

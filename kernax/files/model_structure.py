@@ -12,7 +12,7 @@ import numpy as np
 from kernax.core.base.functions import Static
 from kernax.core.base.numerics import values_of
 from kernax.core.base.solution import Solution
-from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.blocked import BlockedGram
 from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
 from kernax.files.archive import holds

@@ -23,7 +23,7 @@ from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
 from kernax.core.losses import loss_functions, observation_likelihoods, ordinal_likelihood
-from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.blocked import BlockedGram
 from kernax.core.operators.operators import DenseGram
 from kernax.errors import KernaxFileError
 from kernax.gp import (

@@ -10,7 +10,6 @@ from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.loss_functions import AbstractSmoothLoss
 from kernax.sklearn.rows import Rows
 
 
@@ -39,10 +38,10 @@ def fitted_over_centres(
     y: np.ndarray,
     ridge: Any,
     centres: Int[np.ndarray, " m"],
-    loss: AbstractSmoothLoss,
+    loss: Any,
     **given: Any,
 ) -> Solution[KernelExpansion]:
-    """The fit of `falkon` to targets of all rows."""
+    """The fit of `falkon` with a smooth loss to targets of all rows."""
     # Here, because most estimators are fitted without centres.
     from kernax.scale.centres.falkon import falkon
 

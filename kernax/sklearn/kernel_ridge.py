@@ -10,7 +10,6 @@ from sklearn.utils import _safe_indexing
 
 from kernax.core.kernel.model import Model
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.losses.loss_functions import Squared
 from kernax.preparation.standards import standards_of
 from kernax.sklearn.base import check_one_or_each, check_penalty
 from kernax.sklearn.centres import check_centres, drawn_centres, fitted_over_centres
@@ -61,6 +60,9 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
             self.function_ = rows.restored(self._fitted(rows, y))
             self.X_fit_ = X
         else:
+            # Here, because only centres need it.
+            from kernax.core.losses.loss_functions import Squared
+
             centres = drawn_centres(rows, self.n_centres, self.random_state)
             solution = fitted_over_centres(rows, y, self.alpha_, centres, Squared())
             self.function_ = rows.restored(solution.value)

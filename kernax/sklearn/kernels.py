@@ -2,6 +2,7 @@
 kernel of kernax.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,19 +14,8 @@ from jaxtyping import Array
 from scipy.sparse import issparse
 from sklearn.gaussian_process.kernels import Kernel as TheirKernel
 
+from kernax import kernels
 from kernax.core.kernel.kernel import AbstractKernel, as_kernel, name_of, parts_of
-from kernax.kernels import (
-    KERNELS,
-    RBF,
-    Custom,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Normalised,
-    Tanh,
-)
-from kernax.kernels.entry import Points
 from kernax.sklearn.sparse_tables import variance_of
 from kernax.sklearn.translation import Parts, translated
 
@@ -65,23 +55,23 @@ def _polynomial(numbers: KernelNumbers) -> AbstractKernel:
             "be kernels"
         )
     # (gamma x.z + coef0)^degree
-    scaled = numbers.gamma * Linear()
+    scaled = numbers.gamma * kernels.Linear()
     affine = scaled + numbers.coef0 if numbers.coef0 else scaled
     return affine ** int(degree)
 
 
 _NAMES: dict[str, Callable[[KernelNumbers], AbstractKernel]] = {
-    "linear": lambda numbers: Linear(),
-    "rbf": lambda numbers: RBF(_lengthscale(numbers)),
+    "linear": lambda numbers: kernels.Linear(),
+    "rbf": lambda numbers: kernels.RBF(_lengthscale(numbers)),
     "poly": _polynomial,
     "polynomial": _polynomial,
-    "sigmoid": lambda numbers: Tanh(numbers.gamma, numbers.coef0, indefinite=True),
-    "laplacian": lambda numbers: Custom(_laplacian, jnp.asarray(numbers.gamma, float)),
-    "chi2": lambda numbers: Custom(_chi2, jnp.asarray(numbers.gamma, float)),
-    "cosine": lambda numbers: Normalised(Linear()),
-    "matern12": lambda numbers: Matern12(_lengthscale(numbers)),
-    "matern32": lambda numbers: Matern32(_lengthscale(numbers)),
-    "matern52": lambda numbers: Matern52(_lengthscale(numbers)),
+    "sigmoid": lambda numbers: kernels.Tanh(numbers.gamma, numbers.coef0, indefinite=True),
+    "laplacian": lambda numbers: kernels.Custom(_laplacian, jnp.asarray(numbers.gamma, float)),
+    "chi2": lambda numbers: kernels.Custom(_chi2, jnp.asarray(numbers.gamma, float)),
+    "cosine": lambda numbers: kernels.Normalised(kernels.Linear()),
+    "matern12": lambda numbers: kernels.Matern12(_lengthscale(numbers)),
+    "matern32": lambda numbers: kernels.Matern32(_lengthscale(numbers)),
+    "matern52": lambda numbers: kernels.Matern52(_lengthscale(numbers)),
 }
 
 
@@ -126,13 +116,18 @@ def word_of(kernel: Any) -> str:
     return getattr(kernel, "__name__", "the kernel")
 
 
-_OF_TEXTS = tuple(entry.kind for entry in KERNELS if entry.points == Points.STRINGS)
+@functools.cache
+def _kernels_of_texts() -> tuple[type[AbstractKernel], ...]:
+    # Here, because only kernels of kernax need it, and it imports them all.
+    from kernax.kernels.entry import Points
+
+    return tuple(entry.kind for entry in kernels.KERNELS if entry.points == Points.STRINGS)
 
 
 def compares_texts(kernel: AbstractKernel) -> bool:
     """Whether a kernel is a string kernel, or contains one."""
     inner = parts_of(kernel)
-    return any(map(compares_texts, inner)) if inner else isinstance(kernel, _OF_TEXTS)
+    return any(map(compares_texts, inner)) if inner else isinstance(kernel, _kernels_of_texts())
 
 
 def of_dtype(module: Any, dtype: Any) -> Any:

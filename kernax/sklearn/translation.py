@@ -9,20 +9,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as theirs
 
+from kernax import kernels
 from kernax.core.base.parameters import parameters
 from kernax.core.kernel.kernel import AbstractKernel, Constant, Power, Product, Scaled, Sum
-from kernax.kernels import (
-    RBF,
-    Linear,
-    Matern,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-)
 
-_MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
+_MATERN = {0.5: "Matern12", 1.5: "Matern32", 2.5: "Matern52", np.inf: "RBF"}
 
 
 class Parts(NamedTuple):
@@ -57,16 +48,20 @@ def _is_inside(kind: type, kernel: Any) -> bool:
     return isinstance(kernel, kind) or any(_is_inside(kind, part) for part in inner)
 
 
+def _matern(kernel: theirs.Matern) -> AbstractKernel:
+    if kernel.nu not in _MATERN:
+        return kernels.Matern(kernel.nu, kernel.length_scale)
+    return getattr(kernels, _MATERN[kernel.nu])(kernel.length_scale)
+
+
 # Kernels that hold no others.
 _SIMPLE: dict[type, Callable[[Any], AbstractKernel]] = {
     theirs.ConstantKernel: lambda k: Constant(k.constant_value),
-    theirs.RBF: lambda k: RBF(k.length_scale),
-    theirs.Matern: lambda k: (
-        _MATERN[k.nu](k.length_scale) if k.nu in _MATERN else Matern(k.nu, k.length_scale)
-    ),
-    theirs.RationalQuadratic: lambda k: RationalQuadratic(k.length_scale, k.alpha),
-    theirs.ExpSineSquared: lambda k: Periodic(k.length_scale, k.periodicity),
-    theirs.DotProduct: lambda k: Sum(Linear(), Constant(k.sigma_0**2)),
+    theirs.RBF: lambda k: kernels.RBF(k.length_scale),
+    theirs.Matern: _matern,
+    theirs.RationalQuadratic: lambda k: kernels.RationalQuadratic(k.length_scale, k.alpha),
+    theirs.ExpSineSquared: lambda k: kernels.Periodic(k.length_scale, k.periodicity),
+    theirs.DotProduct: lambda k: Sum(kernels.Linear(), Constant(k.sigma_0**2)),
 }
 
 
@@ -110,11 +105,11 @@ def _product(kernel: theirs.Product) -> Parts:
 def _sum(kernel: theirs.Sum) -> Parts:
     left = _parts(kernel.k1)
     right = _parts(kernel.k2)
-    kernels = [part.kernel for part in (left, right) if part.kernel is not None]
+    terms = [part.kernel for part in (left, right) if part.kernel is not None]
     noise = left.noise + right.noise
-    if len(kernels) == 2:
-        return Parts(Sum(*kernels), noise)
-    return Parts(kernels[0] if kernels else None, noise)
+    if len(terms) == 2:
+        return Parts(Sum(*terms), noise)
+    return Parts(terms[0] if terms else None, noise)
 
 
 def _refuse_several(kernel: theirs.CompoundKernel) -> Parts:

@@ -13,7 +13,7 @@ from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
 from kernax.core.learner.task import Task
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
-from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.blocked import BlockedGram
 from kernax.sparse.import_search import Subset
 from kernax.sparse.subset_risk import (
     AbstractClassLoss,

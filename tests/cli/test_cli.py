@@ -473,9 +473,15 @@ command()(sys.argv[1:], prog_name="kernax")
         (["fit", "TABLE", "--target", "heigth"], 2, "did you mean 'height'?"),
         (["fit", "TABLE", "--target", "height", "--rows", "1"], 2, "--rows must be at least 4"),
         (["cluster", "missing.csv", "--clusters", "2"], 2, "there is no file missing.csv"),
+        (["fit", "TABLE", "--target", "height", "--kernel", "rfb"], 2, "did you mean rbf?"),
+        (["fit", "TABLE", "--target", "height", "--kernel", "rbf +"], 2, "cannot be parsed"),
+        (["cluster", "TABLE", "--clusters", "2", "--kernel", "on(rfb, 1)"], 2, "did you mean rbf?"),
+        (["predict", "missing.model", "TABLE"], 2, "there is no file missing.model"),
+        (["predict", "TABLE", "TABLE"], 2, "is not a kernax model"),
+        (["describe", "missing.model"], 2, "there is no file missing.model"),
     ],
 )
-def test_help_and_refused_tables_need_no_jax(smooth, arguments, code, words):
+def test_help_and_refused_files_and_words_need_no_jax(smooth, arguments, code, words):
     given = [str(smooth) if word == "TABLE" else word for word in arguments]
     command = [sys.executable, "-c", WITHOUT_JAX, *given]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -146,7 +146,7 @@ def test_what_is_asked_for_is_taken_or_refused_by_name(waves, few_are_many, monk
 def test_a_line_is_learned_from_whole(tmp_path, few_are_many, monkeypatch, rng):
     """Catches rows along a line that are sent over centres."""
     monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)
-    monkeypatch.setattr("kernax.core.line.line._MANY_POINTS", 100)
+    monkeypatch.setattr("kernax.core.operators.structure.MANY_POINTS", 100)
     t = np.sort(rng.uniform(0, 40, 400)).round(4)
     data = write(tmp_path / "line.csv", ["t", "y"], np.column_stack([t, np.sin(t).round(5)]))
     result = run("fit", data, "--target", "y", "--kernel", "matern52")

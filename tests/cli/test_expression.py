@@ -11,7 +11,15 @@ from conftest import needs_x64
 import kernax as kx
 from kernax.cli.compared_columns import kernel_of_inputs
 from kernax.cli.expression import parse_kernel
-from kernax.cli.notation import KERNELS, NUMBERS, TEXT, compared, parameter_names
+from kernax.cli.notation import (
+    KERNELS,
+    NUMBERS,
+    STRING_KERNELS,
+    TEXT,
+    compared,
+    parameter_names,
+)
+from kernax.cli.words import OF_NUMBERS, OF_STRINGS
 from kernax.core.base.parameters import parameters
 from kernax.preparation import Standards
 from kernax.preparation.encoders import Number, Text, Tokens
@@ -25,6 +33,10 @@ DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points
 def assert_same(text, kernel, rng, dimensions=None):
     X = jnp.asarray(rng.normal(size=(6, 3)), float)
     np.testing.assert_array_equal(kx.gram(parse_kernel(text, dimensions), X), kx.gram(kernel, X))
+
+
+def test_the_words_are_those_of_the_table_of_kernels():
+    assert (tuple(KERNELS), tuple(STRING_KERNELS)) == (OF_NUMBERS, OF_STRINGS)
 
 
 @pytest.mark.parametrize(

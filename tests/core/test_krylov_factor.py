@@ -17,7 +17,8 @@ import kernax
 from kernax.core.base.compiled import compiled
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.linalg.lanczos import AbstractLanczos, log_determinant_by_probes
-from kernax.core.operators.gram import BlockedGram, gram_operator
+from kernax.core.operators.blocked import BlockedGram
+from kernax.core.operators.gram import gram_operator
 from kernax.core.operators.operators import WeightedForm
 from kernax.errors import MaxStepsError
 from kernax.solvers import (

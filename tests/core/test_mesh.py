@@ -17,7 +17,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import kernax
 from kernax.core.linalg.tsqr import tsqr
-from kernax.core.operators.gram import BlockedGram
+from kernax.core.operators.blocked import BlockedGram
 from kernax.core.operators.mesh import rows_over_mesh
 from kernax.core.operators.mesh_gram import MeshGram
 from kernax.solvers import (

@@ -43,16 +43,12 @@ from kernax.core.linalg.weighted_solve import weighted_solve, without_border
 from kernax.core.line.kalman_factor import KalmanFactor
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.smoothing import line_gram
+from kernax.core.operators.blocked import BlockedGram
 from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.foreign import as_gram
-from kernax.core.operators.gram import (
-    AbstractCrossGram,
-    BlockedGram,
-    Layout,
-    gram_operator,
-    operator_of_prepared,
-)
+from kernax.core.operators.gram import Layout, gram_operator, operator_of_prepared
 from kernax.core.operators.operators import (
+    AbstractCrossGram,
     AbstractGram,
     AbstractStructuredForm,
     DenseGram,

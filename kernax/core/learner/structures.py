@@ -1,32 +1,47 @@
 """The structures that learners use by default along a line, if no solver is given.
 
-A copy of the package without `core/line` works without them.
+`core/line` is imported when a structure may be faster. A copy of the package without it works, too.
 """
 
+from types import ModuleType
 from typing import Any
 
 from jaxtyping import PyTree
 
+from kernax.core.base.boundary import count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.factorisation import AbstractExplanation
+from kernax.core.operators import structure
 from kernax.core.operators.structure import AbstractStructure
-
-try:
-    from kernax.core.line import line, line_draws
-except ModuleNotFoundError:
-    line = line_draws = None
 
 
 def structure_of_many(kernel: AbstractKernel, X: PyTree) -> AbstractStructure | None:
     """A structure that is faster than the dense matrix, or None."""
-    return None if line is None else line.line_of_many_points(kernel, X)
+    lines = _lines_of(X)
+    return None if lines is None else lines.line_of_many_points(kernel, X)
 
 
 def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> Any:
     """A sampler of a prior at many points that is faster than a dense factorisation, or None."""
-    return None if line_draws is None else line_draws.sampler_of_prior(kernel, X)
+    lines = _lines_of(X)
+    return None if lines is None else lines.sampler_of_prior(kernel, X)
 
 
 def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> Any:
     """A sampler of a posterior that is faster than a dense factorisation, or None."""
-    return None if line_draws is None else line_draws.sampler_of_posterior(explanation, X)
+    lines = _lines()
+    return None if lines is None else lines.sampler_of_posterior(explanation, X)
+
+
+def _lines_of(X: PyTree) -> ModuleType | None:
+    """`_lines` for many points; None for few, which have no structure by default."""
+    return None if count(X) < structure.MANY_POINTS else _lines()
+
+
+def _lines() -> ModuleType | None:
+    """The module of points along a line, with their factor; None in a copy without it."""
+    try:
+        from kernax.core.line import line_draws
+    except ModuleNotFoundError:
+        return None
+    return line_draws

@@ -14,6 +14,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.state_space import AbstractStateSpace, Chain
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import AbstractRecursions, SequentialRecursions
+from kernax.core.operators import structure
 from kernax.core.operators.computed import AbstractComputedGram
 from kernax.core.operators.operators import AbstractStructuredForm, in_places
 from kernax.core.operators.structure import AbstractStructure
@@ -152,11 +153,8 @@ class LineForm(AbstractStructuredForm):
     shift: Float[Array, " n"]
 
 
-# On two cores the line is faster than the Cholesky factor from about a hundred points on (9 states:
-# 2.5 against 13 ms at 1000); below, results stay bitwise those of the matrix.
-_MANY_POINTS = 1000
-# On accelerators neither is measured. There a factorisation for so many points takes longer than
-# about a hundred steps on small arrays, and the matrix fills a gigabyte.
+# On accelerators, where a line is not measured. There a factorisation for so many points takes
+# longer than about a hundred steps on small arrays, and the matrix fills a gigabyte.
 _MANY_ON_ACCELERATORS = 10_000
 _FEW_STATES = 10
 
@@ -165,7 +163,7 @@ def line_of_many_points(kernel: AbstractKernel, X: PyTree) -> OrderAlongLine | N
     """The line of the points if a factor along it is faster than that of the dense matrix;
     otherwise None.
     """
-    if count(X) < (_MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
+    if count(X) < (structure.MANY_POINTS if _is_on_cpu() else _MANY_ON_ACCELERATORS):
         return None
     model = kernel.state_space(0)
     columns = _columns(kernel, X)

@@ -4,38 +4,32 @@
 checked theirs, call `gram_of_prepared` or `operator_of_prepared`.
 """
 
-import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_scalar, count, dtype_of
 from kernax.core.base.intervals import NONNEGATIVE
-from kernax.core.base.numerics import matmul
 from kernax.core.base.parameters import check_count
-from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of, prepare_stacks, warn_of_featureless_points
-from kernax.core.operators.computed import AbstractComputedGram, checked_pairs, gram_of_prepared
+from kernax.core.operators.computed import checked_pairs, gram_of_prepared
 from kernax.core.operators.feature_map import low_rank_gram
 from kernax.core.operators.memory import MOST_HELD
 from kernax.core.operators.mesh import RowsOverMesh, by_rows, rows_over_mesh, whole_on_each
-from kernax.core.operators.mesh_gram import MeshGram, product_over_mesh
 from kernax.core.operators.operators import (
     AbstractGram,
+    CrossGram,
     DenseGram,
     LowRankGram,
     WeightedForm,
-    tell_lineax,
 )
 from kernax.core.operators.structure import AbstractStructure
-from kernax.core.operators.tiles import product_by_rows, product_by_tiles, squares_by_rows
 
 
 def gram(
@@ -145,6 +139,8 @@ def gram_operator(
         raise ValueError("ridge goes with one batch of points, but Z came too: omit one of them")
     if block_size is None:
         return CrossGram(gram_of_prepared(kernel, X, Z))
+    from kernax.core.operators.blocked import BlockedCrossGram
+
     return BlockedCrossGram(kernel, X, Z, block_size, spread)
 
 
@@ -171,9 +167,14 @@ class Layout(eqx.Module):
 
 def operator_of_prepared(kernel: AbstractKernel, X: PyTree, layout: Layout) -> AbstractGram:
     """The Gram matrix of a kernel and points from `prepare`, in the given layout."""
+    # What computes in blocks is imported when it is needed.
     if layout.block_size is not None and layout.spread is not None:
+        from kernax.core.operators.mesh_gram import MeshGram
+
         return MeshGram(kernel, X, layout.block_size, layout.spread)
     if layout.block_size is not None:
+        from kernax.core.operators.blocked import BlockedGram
+
         return BlockedGram(kernel, X, layout.block_size)
     if layout.structure is not None:
         return layout.structure.gram(kernel, X)
@@ -196,96 +197,3 @@ def checked_block(block_size: Any, n: int, spread: RowsOverMesh | None = None) -
         return None if n <= MOST_HELD and spread is None else _ROWS_AT_ONCE
     hint = '; or "auto", which chooses it'
     return None if block_size is None else check_count(block_size, "block_size", hint=hint)
-
-
-class BlockedGram(AbstractComputedGram):
-    """A matrix-free Gram matrix of a batch; each product computes it in tiles.
-
-    At most `block_size n` numbers are in memory at a time, in the backward pass as well. The
-    diagonal is exactly `k(x, x)`, as in `gram`; the distance of a point to itself would be rounded
-    like any other.
-    """
-
-    kernel: AbstractKernel
-    points: PyTree
-    block_size: int = eqx.field(static=True)
-
-    def product(self, columns):
-        most_pairs = self.block_size * count(self.points)
-        return product_by_tiles(self.kernel, self.points, columns, most_pairs)
-
-    def columns_product(self, indices, values):
-        part = points_at(self.points, indices)
-        return product_by_rows(self.kernel, self.points, part, values, self.block_size, indices)
-
-    def squares_in_products(self, vector):
-        return squares_by_rows(self.kernel, self.points, vector, self.block_size)
-
-    def symmetric_form(self, weights, shift):
-        return WeightedForm(self, weights, shift)
-
-
-class AbstractCrossGram(lx.AbstractLinearOperator):
-    """`k(x_i, z_j)` for two batches, (n, m)."""
-
-    @abc.abstractmethod
-    def rows(self, indices: Int[Array, " k"]) -> Float[Array, "k m"]:
-        """The rows at `indices`."""
-
-
-class CrossGram(AbstractCrossGram):
-    """`k(x_i, z_j)` for two batches as one array."""
-
-    matrix: Float[Array, "n m"]
-
-    def mv(self, vector):
-        return matmul(self.matrix, vector)
-
-    def rows(self, indices):
-        return self.matrix[indices]
-
-    def as_matrix(self):
-        return self.matrix
-
-    def transpose(self):
-        return CrossGram(self.matrix.T)
-
-    def in_structure(self):
-        return jax.eval_shape(lambda: self.matrix[0])
-
-    def out_structure(self):
-        return jax.eval_shape(lambda: self.matrix[:, 0])
-
-
-class BlockedCrossGram(AbstractCrossGram):
-    """`k(x_i, z_j)` for two batches, matrix-free; products compute `block_size` rows at a time."""
-
-    kernel: AbstractKernel
-    X: PyTree
-    Z: PyTree
-    block_size: int = eqx.field(static=True)
-    spread: RowsOverMesh | None = eqx.field(static=True, default=None)  # of the rows of X
-
-    def mv(self, vector):
-        if self.spread is None:
-            return product_by_rows(self.kernel, self.X, self.Z, vector, self.block_size)
-        whole = (self.kernel, self.Z, vector, None)
-        return product_over_mesh(whole, self.X, self.block_size, self.spread)
-
-    def rows(self, indices):
-        return gram_of_prepared(self.kernel, points_at(self.X, indices), self.Z)
-
-    def as_matrix(self):
-        return gram_of_prepared(self.kernel, self.X, self.Z)
-
-    def transpose(self):
-        return BlockedCrossGram(self.kernel, self.Z, self.X, self.block_size)
-
-    def in_structure(self):
-        return jax.ShapeDtypeStruct((count(self.Z),), dtype_of(self.X, self.Z))
-
-    def out_structure(self):
-        return jax.ShapeDtypeStruct((count(self.X),), dtype_of(self.X, self.Z))
-
-
-tell_lineax(AbstractCrossGram, of_one_stack=False)

@@ -318,6 +318,38 @@ class ScaledGram(AbstractGram):
         return self.gram.in_structure()
 
 
+class AbstractCrossGram(lx.AbstractLinearOperator):
+    """`k(x_i, z_j)` for two batches, (n, m)."""
+
+    @abc.abstractmethod
+    def rows(self, indices: Int[Array, " k"]) -> Float[Array, "k m"]:
+        """The rows at `indices`."""
+
+
+class CrossGram(AbstractCrossGram):
+    """`k(x_i, z_j)` for two batches as one array."""
+
+    matrix: Float[Array, "n m"]
+
+    def mv(self, vector):
+        return matmul(self.matrix, vector)
+
+    def rows(self, indices):
+        return self.matrix[indices]
+
+    def as_matrix(self):
+        return self.matrix
+
+    def transpose(self):
+        return CrossGram(self.matrix.T)
+
+    def in_structure(self):
+        return jax.eval_shape(lambda: self.matrix[0])
+
+    def out_structure(self):
+        return jax.eval_shape(lambda: self.matrix[:, 0])
+
+
 def in_places(indices: Indices, values: Float[Array, "m *p"], n: int) -> Float[Array, "n *p"]:
     """n rows with the given ones at `indices`, summed if an index occurs twice; zero elsewhere."""
     return jnp.zeros_like(values, shape=(n, *values.shape[1:])).at[indices].add(values)
@@ -443,3 +475,4 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool
 tell_lineax(AbstractGram, of_one_stack=True)
 tell_lineax(WeightedForm, of_one_stack=True)
 tell_lineax(AbstractStructuredForm, of_one_stack=True)
+tell_lineax(AbstractCrossGram, of_one_stack=False)
