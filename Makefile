@@ -104,7 +104,7 @@ dist-check: dist
 	cd .cache/sdist && ../newest/bin/python -m pytest --collect-only > collected.txt
 	cd .cache/sdist && ../newest/bin/python -m pytest tests/kernels
 
-# Whether all extras can be installed together, and the tests with the oldest versions; installs nothing.
+# Whether pip finds versions for all extras together, and for the tests the oldest ones; installs nothing.
 resolve: .venv/pip
 	$(BIN)/pip install --dry-run --quiet --editable '.[test,lint,docs,dist,bench,notebooks,all]'
 	mkdir -p .cache

@@ -49,7 +49,7 @@ def _in_precision(n, dtype):
 def contenders(X, y):
     builders = {
         "kernax": with_kernax,
-        "tinygp": _tinygp,
+        "tinygp": with_tinygp,
         "gpjax": _gpjax,
         "scikit-learn": _sklearn,
         "gpytorch": with_gpytorch,
@@ -80,7 +80,7 @@ def with_kernax(X, y):
     return _in_logarithms(evidence, X, y)
 
 
-def _tinygp(X, y):
+def with_tinygp(X, y):
     import tinygp
 
     def evidence(scales, variance, noise, X, y):

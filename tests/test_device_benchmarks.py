@@ -37,6 +37,7 @@ def test_every_row_runs_on_a_cpu_and_the_file_says_where(tmp_path, capsys):
         assert record["seconds"] > 0, record
     assert set(report["environment"]) >= {"device", "driver", "date", "python"}
     assert set(report["environment"]["versions"]) >= VERSIONS
+    assert {one.row for one in page.figures_of(report)} >= {record["row"] for record in rows}
     (tests,) = report["suite"]
     assert tests["in_time"], tests
     assert tests["passed"] > 0, tests
@@ -63,8 +64,9 @@ def test_a_row_that_outlasts_its_budget_is_stopped_and_the_next_one_is_measured(
 def test_no_row_begins_when_the_time_is_over(tmp_path):
     file = tmp_path / "record.json"
     assert run.main("cpu", ["gram, d=64"], True, 0.0, file) == 0
-    records = json.loads(file.read_text())["rows"]
-    assert {record["not_measured"] for record in records} == {"no time was left"}
+    report = json.loads(file.read_text())
+    assert {record["not_measured"] for record in report["rows"]} == {"no time was left"}
+    assert page.figures_of(report) == []
 
 
 @needs_x64
@@ -116,15 +118,44 @@ def test_bars_on_time_compilation_and_the_time_of_a_peer_are_judged():
     assert slow == {"bar": 1.2, "met": False, "compile_met": False}
     assert worker._judged(row, {"seconds": 1.0, "compile_seconds": 5.0})["compile_met"]
     ours = {"row": "evidence and gradient", "precision": "float64", "size": 10, "seconds": 0.05}
-    (peer,) = (row for row in run.PEERS if row.peer == ours["row"])
+    (peer,) = (row for row in run.PEERS if row.name == f"GPyTorch: {ours['row']}")
     theirs = {"size": 10, "seconds": 0.11}
     figures = run._against([ours], peer, "float64", theirs, quick=False)
     assert (figures["ratio_bar"], figures["ratio_met"]) == (0.4, False)
     assert "ratio_met" not in run._against([ours], peer, "float64", theirs, quick=True)
+    # The bar on compilation is one of kernax alone.
+    assert worker._judged(peer, {"seconds": 1.0, "compile_seconds": 20.0}) == {}
     line = run.sentence(ours | theirs | slow | figures)
     assert "bar 1.2 s MISSED" in line
     assert "compile bar 6 s MISSED" in line
     assert "ratio bar 0.4 MISSED" in line
+
+
+@needs_x64
+def test_other_libraries_in_jax_run_on_the_device_and_long_rows_last(monkeypatch):
+    """A library in JAX that is timed on the CPU, or a row of minutes before the others."""
+    calls = []
+    monkeypatch.setattr(
+        run, "_measure", lambda rows, process, *_: calls.append((process.platforms, rows))
+    )
+    run._measure_all("gpu", [*run.ROWS, *run.PEERS], 0.0, {"quick": True}, None)
+    (on_device, rows), (elsewhere, peers) = calls
+    assert (on_device, elsewhere) == ("cuda,cpu", "cpu")
+    assert "tinygp: evidence and gradient" in {row.name for row in rows}
+    budgets = [row.budget for row in rows]
+    assert budgets == sorted(budgets)
+    assert rows[0] is run.ROWS[0]
+    assert {row.name.split(":")[0] for row in peers} == {"GPyTorch", "joblib", "KeOps"}
+
+
+@needs_x64
+def test_figures_of_a_page_have_the_date_of_their_record():
+    measured = {"row": "gram, d=64", "precision": "float32", "size": 9, "seconds": 0.5}
+    rows = [measured | {"compile_seconds": 2.0}, {"row": "a", "not_measured": "no time was left"}]
+    record = {"environment": {"date": "2031-02-03"}, "rows": rows}
+    wanted = page.Figure("2031-02-03", "gram, d=64", 9, "float32", 0.5, 2.0)
+    assert page.figures_of(record) == [wanted]
+    assert page.figures_of(record | {"date": "2030-01-01"})[0].date == "2030-01-01"
 
 
 @needs_x64

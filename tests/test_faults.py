@@ -53,14 +53,18 @@ def printed_by(command, folder, environment=ENVIRONMENT, seconds=300):
         pytest.param("file", 100, marks=pytest.mark.slow),
         pytest.param("model", 20, marks=pytest.mark.slow),
         pytest.param("checkpoint", 20, marks=pytest.mark.slow),
+        pytest.param("model", 100, marks=pytest.mark.nightly),
+        pytest.param("checkpoint", 100, marks=pytest.mark.nightly),
+        pytest.param("command", 20, marks=pytest.mark.nightly),
     ],
 )
 def test_what_killed_writers_leave_is_whole_and_not_older_than_before(kind, count, tmp_path):
     """By kill -9 at random moments of writing without end. All files are written by what `file`
-    tests: models, predictors of the command line, and pictures.
+    tests: models, predictors of the command line, and pictures. `command` is `kernax fit --out`.
     """
     job = ROOT / "tests" / "jobs" / "killed.py"
-    found = [int(step) for step in printed_by([job, kind, str(count), tmp_path], tmp_path).split()]
+    printed = printed_by([job, kind, str(count), tmp_path], tmp_path, seconds=900)
+    found = [int(step) for step in printed.split()]
     assert len(found) == count + 1
     assert found == sorted(found)
     assert found[0] == -1

@@ -29,10 +29,17 @@ def figures() -> list[Figure]:
     """All figures of all records, the oldest record first."""
     found = []
     for file in sorted(RESULTS.glob("*-gpu-h200*.json")):
-        record = json.loads(file.read_text())
-        rows = record["rows"] + record.get("beside_it", [])
-        found += [one for row in rows if (one := _figure(record["date"], row)) is not None]
+        found += figures_of(json.loads(file.read_text()))
     return found
+
+
+def figures_of(record: dict[str, Any]) -> list[Figure]:
+    """The figures of what `python -m benchmarks --device gpu --json` writes, or of a first record,
+    which has its date and more rows elsewhere.
+    """
+    date = record["date"] if "date" in record else record["environment"]["date"]
+    rows = record["rows"] + record.get("beside_it", [])
+    return [one for row in rows if (one := _figure(date, row)) is not None]
 
 
 def _figure(date: str, row: dict[str, Any]) -> Figure | None:
@@ -46,6 +53,8 @@ def _figure(date: str, row: dict[str, Any]) -> Figure | None:
         return Figure(
             date, "evidence and gradient along a line", row["n"], "float64", row["s"], None
         )
+    if row.get("item") == "tinygp evidence+gradient":
+        return Figure(date, "tinygp: evidence and gradient", row["n"], row["dtype"], row["s"], None)
     if "item" in row:
         return None
     if "precision" in row and row.get("seconds") is not None:
@@ -83,6 +92,8 @@ def _targets() -> str:
             title = _titled(row.name, row.size)
             lines.append(f"| {title} | {row.bar:g} s | {_judged(seconds, row.bar)} |")
     for peer in PEERS:
+        if peer.ratio_bar is None:
+            continue
         keys = [
             ((peer.peer, peer.size, precision), (peer.name, peer.size, precision))
             for precision in BOTH
@@ -95,10 +106,11 @@ def _targets() -> str:
         library = peer.name.split(":")[0]
         title = f"{_titled(peer.peer, peer.size)}: share of the time of {library}"
         lines.append(f"| {title} | {peer.ratio_bar:g} | {_judged(ratios, peer.ratio_bar, '')} |")
+    of_peers = {peer.name for peer in PEERS}
     seconds, row, precision = max(
         (one.compilation, one.row, one.precision)
         for one in newest.values()
-        if one.compilation is not None
+        if one.compilation is not None and one.row not in of_peers
     )
     title = f"compilation of each program; slowest: {row}, {precision}"
     lines.append(f"| {title} | {COMPILE_BAR:g} s | {_judged([seconds], COMPILE_BAR)} |")

@@ -6,6 +6,8 @@ says that it succeeded, steps, gaps.
 """
 
 import math
+import os
+import unittest.mock
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +32,8 @@ class Row:
 
     `tolerances` bound the difference in float32 and in float64. A row that takes longer than
     `budget` seconds, compilation and comparison included, is stopped. `peer` names the row of
-    kernax that has the same answer. `bar` is in seconds; of a peer `ratio_bar` is the share of its
-    time that kernax may take.
+    kernax that has the same answer; a peer `in_jax` runs in the process of kernax's rows. `bar` is
+    in seconds; of a peer `ratio_bar` is the share of its time that kernax may take.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Row:
     precisions: tuple[str, ...] = BOTH
     budget: float = 40.0
     peer: str | None = None
+    in_jax: bool = False
     bar: float | None = None
     ratio_bar: float | None = None
 
@@ -108,6 +111,11 @@ def evidence_by_gpytorch(n, precision):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return plain(evidence.with_gpytorch(*_regression(n, evidence.D, precision), device))
+
+
+def evidence_by_tinygp(n, precision):
+    program = evidence.with_tinygp(*_regression(n, evidence.D, precision))
+    return Program(plain(program.function), *program.arguments)
 
 
 def evidence_along_a_line(n, precision):
@@ -251,6 +259,35 @@ def product(d, block):
     return program
 
 
+def product_in_tiles(rows):
+    """`K v` in three columns by tiles of K in memory, two of which have as many entries as `rows`
+    rows of K.
+    """
+
+    def program(n, precision):
+        def multiplied(s, X, v):
+            # Read while the program is traced.
+            with unittest.mock.patch.dict(os.environ, KERNAX_PAIRS_IN_REGISTERS="0"):
+                return kx.gram_operator(kx.RBF(s), X, block_size=rows).mv(v)
+
+        return Program(plain(multiplied), np.ones((), precision), *_regression(n, 3, precision))
+
+    return program
+
+
+def product_by_keops(n, precision):
+    """`K v` in three columns, on the device that KeOps finds."""
+    from pykeops.numpy import LazyTensor
+
+    X, v = _regression(n, 3, precision)
+
+    def run():
+        x, z = LazyTensor(X[:, None, :]), LazyTensor(X[None, :, :])
+        return ((-((x - z) ** 2).sum(-1) / 2).exp() @ v[:, None])[:, 0]
+
+    return plain(run)
+
+
 def gradient_of_product(n, precision):
     """Of the sum of `sin(K v)`, in the lengthscale, the points and v."""
     X, v = _regression(n, 3, precision)
@@ -280,12 +317,10 @@ def ridge_without_matrix(d, rtol, rank=None, max_steps=1000):
 
     def program(n, precision):
         def fit(X, y):
-            preconditioner = None
-            if rank is not None:
-                preconditioner = kx.solvers.PivotedCholesky(jax.random.key(0), rank=min(rank, n))
-            solver = kx.solvers.ConjugateGradient(
-                rtol=rtol, max_steps=max_steps, preconditioner=preconditioner
-            )
+            if rank is None:
+                solver = kx.solvers.ConjugateGradient(rtol=rtol, max_steps=max_steps)
+            else:
+                solver = _preconditioned(n, rank, rtol, max_steps)
             kernel = kx.RBF(1.0 if d == 3 else 3.0)
             solution = kx.kernel_ridge(
                 kernel, X, y, 1.0, block_size=1024, solver=solver, throw=False
@@ -297,6 +332,50 @@ def ridge_without_matrix(d, rtol, rank=None, max_steps=1000):
             return solution.value.values(X[:1000]), facts
 
         return Program(fit, *_regression(n, d, precision))
+
+    return program
+
+
+def mean_without_matrix(rtol, rank):
+    """Means of a process at a thousand points."""
+
+    def program(n, precision):
+        def fit(X, y):
+            solution = kx.condition(
+                kx.RBF(1.0), X, y, 1.0, solver=_preconditioned(n, rank, rtol), throw=False
+            )
+            return jax.vmap(solution.value.mean)(X[:1000]), _facts(solution)
+
+        return Program(fit, *_regression(n, 3, precision))
+
+    return program
+
+
+def _preconditioned(n, rank, rtol, max_steps=1000, determinant=None):
+    return kx.solvers.ConjugateGradient(
+        rtol=rtol,
+        max_steps=max_steps,
+        preconditioner=kx.solvers.PivotedCholesky(jax.random.key(0), rank=min(rank, n)),
+        determinant=determinant,
+    )
+
+
+def evidence_by_lanczos(rank):
+    """An estimate of the evidence of each point, with its gradient in the logarithms of the
+    lengthscale, the variance and the noise.
+    """
+
+    def program(n, precision):
+        def evidence(theta, X, y):
+            scale, variance, noise = jnp.exp(theta)
+            # With y these are eight columns, the most that are computed in registers.
+            probes = kx.solvers.StochasticLanczos(key=jax.random.key(1), n_probes=7, n_steps=12)
+            solver = _preconditioned(n, rank, 1e-2, determinant=probes)
+            kernel = variance * kx.RBF(scale)
+            return kx.log_marginal_likelihood(kernel, X, y, noise, solver=solver) / n
+
+        start = np.zeros(3, precision)
+        return Program(plain(jax.value_and_grad(evidence)), start, *_regression(n, 3, precision))
 
     return program
 
@@ -444,6 +523,18 @@ ROWS = (
         (1e-5, 1e-12),
         SINGLE,
     ),
+    *(
+        Row(
+            f"matrix-free K v, d=3, in tiles of {rows // 2 * 4} MB",
+            product_in_tiles(rows),
+            1_000_000,
+            5000,
+            500,
+            (1e-4, 1e-11),
+            SINGLE,
+        )
+        for rows in (2, 8)
+    ),
     Row("gram, d=64, not symmetrised", gram_of_two(False), 16384, 500, 50, (1e-5, 1e-12)),
     Row("gram, d=64, by transposition", gram_of_two(True), 16384, 500, 50, (1e-5, 1e-12)),
     Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
@@ -457,42 +548,76 @@ ROWS = (
     ),
 )
 
-# Ridge of a million points: the goal is 120 s to a residual of 1e-2, and of 1e-3.
+# A million points by preconditioned conjugate gradients: the goal is 120 s to a residual of 1e-2,
+# and to one of 1e-3, and 60 s for an evidence with its gradient.
 RANK = 1000
+_LONG: dict[str, Any] = {"precisions": SINGLE, "budget": 130.0, "tolerances": (1e-1, 1e-1)}
 ROWS += tuple(
     Row(
-        f"ridge by conjugate gradients, rank {RANK}, d={d}, {what}",
-        ridge_without_matrix(d, rtol, RANK, max_steps),
+        f"ridge by conjugate gradients, rank {rank}, d={d}, {what}",
+        ridge_without_matrix(d, rtol, rank, max_steps),
         1_000_000,
         5000,
         500,
-        (1e-1, 1e-1),
-        SINGLE,
-        budget=130.0,
         bar=None if max_steps == 1 else 120.0,
+        **_LONG,
     )
-    for d in (3, 10)
+    for d, rank in ((3, RANK), (10, RANK), (10, 5 * RANK))
     for what, rtol, max_steps in (
         ("one step", 1e-2, 1),
         ("residual 1e-2", 1e-2, 1000),
         ("residual 1e-3", 1e-3, 1000),
     )
 )
-
-PEERS = tuple(
+ROWS += (
     Row(
-        f"GPyTorch: {row.name}",
-        evidence_by_gpytorch,
-        row.size,
-        0,
-        row.quick,
-        row.tolerances,
-        peer=row.name,
-        ratio_bar=0.4,
-    )
-    for row in ROWS
-    if row.program is evidence_and_gradient
-) + (
+        f"mean of a process by conjugate gradients, rank {RANK}, d=3, residual 1e-2",
+        mean_without_matrix(1e-2, RANK),
+        1_000_000,
+        5000,
+        500,
+        bar=120.0,
+        **_LONG,
+    ),
+    Row(
+        f"evidence and gradient by Lanczos's method, rank {RANK}, d=3",
+        evidence_by_lanczos(RANK),
+        1_000_000,
+        5000,
+        500,
+        bar=60.0,
+        **_LONG,
+    ),
+)
+
+_EVIDENCES = tuple(row for row in ROWS if row.program is evidence_and_gradient)
+PEERS = (
+    *(
+        Row(
+            f"tinygp: {row.name}",
+            evidence_by_tinygp,
+            row.size,
+            0,
+            row.quick,
+            row.tolerances,
+            peer=row.name,
+            in_jax=True,
+        )
+        for row in _EVIDENCES
+    ),
+    *(
+        Row(
+            f"GPyTorch: {row.name}",
+            evidence_by_gpytorch,
+            row.size,
+            0,
+            row.quick,
+            row.tolerances,
+            peer=row.name,
+            ratio_bar=0.4,
+        )
+        for row in _EVIDENCES
+    ),
     Row(
         "joblib: batch of SVMs, n=200",
         machines_by_joblib,
@@ -502,5 +627,14 @@ PEERS = tuple(
         (math.inf, math.inf),
         peer="batch of SVMs, n=200, SMO",
         ratio_bar=1 / 50,
+    ),
+    Row(
+        "KeOps: matrix-free K v, d=3",
+        product_by_keops,
+        1_000_000,
+        0,
+        500,
+        precisions=SINGLE,
+        peer="matrix-free K v, d=3",
     ),
 )

@@ -100,14 +100,13 @@ def main(device: str, names: list[str], quick: bool, seconds: float, file: Path 
 def _measure_all(
     device: str, rows: list[Row], end: float, report: dict[str, Any], file: Path | None
 ) -> None:
-    """kernax's rows, then those of other libraries in a process of their own, where JAX leaves the
-    device alone.
+    """The rows in JAX, those that take long at the end, then those of other libraries in a process
+    of their own, where JAX leaves the device alone.
     """
     quick = report["quick"]
-    ours, peers = (
-        [row for row in rows if row.peer is None],
-        [row for row in rows if row.peer is not None],
-    )
+    is_in_jax = lambda row: row.peer is None or row.in_jax
+    ours = sorted((row for row in rows if is_in_jax(row)), key=lambda row: row.budget)
+    peers = [row for row in rows if not is_in_jax(row)]
     if ours:
         _measure(
             ours,

@@ -1,10 +1,11 @@
 """Processes that write without end are killed at random moments, and what they leave is read:
-`python killed.py KIND COUNT FOLDER`, where KIND is `file`, `model` or `checkpoint`.
+`python killed.py KIND COUNT FOLDER`, where KIND is `file`, `model`, `checkpoint` or `command`.
 
 Each writer first reads what the one before it left. They are forked, before JAX has started in
 this process, so that packages are imported once.
 """
 
+import contextlib
 import os
 import random
 import select
@@ -86,6 +87,40 @@ class Checkpoints:
         yield from self.checkpoint.steps(advance, self.start, 1_000_000)
 
 
+class Commands:
+    """What `kernax fit --out` writes, of two tables in turn: the targets of one are those of the
+    other with the other sign.
+    """
+
+    def __init__(self, folder):
+        import kernax.cli.fitting
+        import kernax.files
+        from kernax.cli.app import app
+        from kernax.types import Regressor
+
+        self.app, self.load, self.regressor = app, kernax.files.load_predictor, Regressor
+        self.path = folder / "fit.kernax"
+        self.tables = [folder / "positive.csv", folder / "negative.csv"]
+        for table, sign in zip(self.tables, (1, -1)):
+            rows = [f"{i / 10},{sign * (2 + np.sin(i / 10))}" for i in range(40)]
+            table.write_text("\n".join(["x,y", *rows]))
+
+    def read(self):
+        if not self.path.exists():
+            return -1
+        predictor = self.load(self.path)
+        assert isinstance(predictor, self.regressor)
+        assert 1 < abs(predictor.target.centre) < 3, "the mean is that of neither table"
+        return 0
+
+    def writes(self):
+        for number in range(1_000_000):
+            command = ["fit", str(self.tables[number % 2]), "--target", "y"]
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                self.app([*command, "--out", str(self.path)], standalone_mode=False)
+            yield
+
+
 def work(place, pipe):
     """Reads, writes once, which imports and compiles, says what it read, and writes until it is
     killed.
@@ -104,7 +139,8 @@ def work(place, pipe):
 
 def main(kind, count, folder):
     chance = random.Random(0)
-    place = {"file": Files, "model": Models, "checkpoint": Checkpoints}[kind](folder)
+    kinds = {"file": Files, "model": Models, "checkpoint": Checkpoints, "command": Commands}
+    place = kinds[kind](folder)
     found = []
     for _ in range(count + 1):
         reader, pipe = os.pipe()
