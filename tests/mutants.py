@@ -692,6 +692,20 @@ BATCHES = {
             "w = jnp.ones_like(task.weights.values)\n    centred",
             "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing[herding]",
         ),
+        Mutant(  # values of a head whose solve has failed
+            "nn/heads.py",
+            "return values * jnp.where(success, 1, jnp.nan).astype(values.dtype)",
+            "return jnp.nan_to_num(values)",
+            "contract/test_values.py"
+            "::test_members_that_fail_say_so_and_have_no_numbers[ridge head]",
+        ),
+        Mutant(  # a weight of zero without a derivative in standards
+            "preparation/standards.py",
+            "counts = present | (abs(rest) < reach)",
+            "counts = present",
+            "contract/test_gradients.py::test_derivatives_in_a_batch_are_those_of_differences"
+            "[standardised ridge]",
+        ),
         Mutant(  # a derivative that forgets the norm of K
             "selection/choose/alignment.py",
             "_along_targets(K, Y, task) / roots",

@@ -633,6 +633,23 @@ def two_functions_in_units(outputs, p, c):
     return *of_units, mean + jnp.log(c), variance, density_in_units(evidence, p, c)
 
 
+def head(kind, **settings):
+    """The values of a head of a network at query points, in which they have derivatives too."""
+
+    def fit(p):
+        return kind(p.kernel, p.strength, **settings)(p.X, p.targets, p.Z, weights=p.weights)
+
+    return fit
+
+
+def standardised_ridge(p):
+    def fit(X, y, weights):
+        given = {"weights": weights, "throw": False}
+        return kernax.kernel_ridge(p.kernel, X, y, p.strength, **given).value
+
+    return kernax.preparation.standardised_fit(fit, p.X, p.y, p.weights)
+
+
 def platt(p, **options):
     return kernax.calibration.platt(p.y, p.signs, weights=p.weights, **options)
 
@@ -687,6 +704,7 @@ def dual_learner(p, budget, **settings):
 LINEAR = kernax.FeatureMap(kernax.bases.PolynomialBasis(1))
 # A call on points alone, which have no weights.
 of_points = partial(Learner, target="", weights="", in_units=kernel_alone)
+of_head = partial(Learner, outputs=itself, has_status=False, slope=1e-6)
 
 ENTRIES = [
     Learner("kernel_ridge", of_kernel(kernax.kernel_ridge), order=2, tier="quick", shards="slow"),
@@ -1196,6 +1214,31 @@ ENTRIES = [
         in_units=kernel_alone,
         of_units=eigenvalues_in_units,
         tier_of_slopes="nightly",
+    ),
+    Learner(
+        "standardised ridge",
+        standardised_ridge,
+        lambda found, p: found.values(NEW),
+        has_status=False,
+        slope=1e-6,
+        takes=("points that are not finite", "targets that are not finite"),
+    ),
+    of_head("ridge head", head(kernax.nn.RidgeHead, bias=True)),
+    of_head("logistic head", head(kernax.nn.LogisticHead), target="classes"),
+    of_head(
+        "SVM head",
+        head(kernax.nn.SVMHead, solver=SMO),
+        target="classes",
+        number="C",
+        strength=0.7,
+        in_units=kernel_and_penalty,
+    ),
+    of_head(
+        "process head",
+        head(kernax.nn.ProcessHead),
+        number="noise",
+        in_units=kernel_noise_and_targets,
+        of_units=mean_times_root,
     ),
     Learner(
         "platt",

@@ -110,11 +110,15 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
         present = w > 0
         first = array[xp.argmax(present)]
         share = w / xp.sum(w)
-        rest = xp.where(present, array - first[None], 0)
+        rest = array - first[None]
+        # A row of weight zero has a derivative in its weight if its square is a float.
+        reach = 1e-3 * float(jnp.finfo(array.dtype).max) ** 0.5
+        counts = present | (abs(rest) < reach)
+        rest = xp.where(counts, rest, 0)
         shift = xp.sum(share * rest, 0)
-        of_mean = xp.where(present, rest - shift[None], 0)
+        of_mean = xp.where(counts, rest - shift[None], 0)
         variance = xp.sum(share * of_mean**2, 0)
-        constant = xp.all(rest == 0, 0)
+        constant = xp.all(xp.where(present, rest, 0) == 0, 0)
         # The root has no derivative at zero, and zero is not the scale either.
         scale = xp.where(constant, 1, xp.sqrt(xp.where(constant, 1, variance)))
         centre = xp.asarray(first + shift)

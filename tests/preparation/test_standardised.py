@@ -4,13 +4,12 @@ values.
 
 from functools import partial
 
-import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DTYPE, TOLERANCE, X64, check_derivatives, needs_x32, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, needs_x32, needs_x64
 from scipy.special import expit, softmax
 
 import kernax as kx
@@ -189,32 +188,6 @@ def test_folds_standardise_by_their_own_rows_as_a_loop_that_removes_the_others_d
         f = standardised_fit(ridge, X[learned], y[learned])
         alone = np.sqrt(np.mean((f.values(X[left_out]) - y[left_out]) ** 2))
         np.testing.assert_allclose(found[fold], alone, rtol=1e-9)
-
-
-@needs_x64
-def test_a_standardised_fit_is_differentiable_in_points_targets_and_weights(X, y, rng):
-    def value(X, y, weights):
-        return standardised_fit(ridge, X, y, weights)(X[0])
-
-    arguments = tuple(map(jnp.asarray, (X, y, rng.uniform(0.5, 2, n))))
-    check_derivatives(value, arguments, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-@needs_x64
-def test_weights_in_a_batch_are_removal_and_repetition(X, y, rng):
-    w = jnp.asarray(rng.integers(0, 3, (2, n)), float)
-
-    @jax.jit
-    @chex.assert_max_traces(1)
-    def values(w):
-        return jax.vmap(lambda w: standardised_fit(ridge, X, y, w)(X[0]))(w)
-
-    values(w + 1)
-    batch = values(w)
-    for value, weights in zip(batch, np.asarray(w, int)):
-        alone = standardised_fit(ridge, np.repeat(X, weights, 0), np.repeat(y, weights))
-        np.testing.assert_allclose(value, alone(X[0]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("far", [False, pytest.param(True, marks=needs_x32)])
