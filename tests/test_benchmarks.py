@@ -116,6 +116,7 @@ def test_a_call_that_the_other_commit_does_not_have_is_new_and_no_error(compare,
     assert record["other"] is None
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_exits_1_and_the_next_one_is_measured(compare):
     code, (failed, measured) = compare(failing, value)
     assert code == 1

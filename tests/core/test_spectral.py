@@ -188,7 +188,11 @@ def test_frequencies_have_the_kernel_as_their_characteristic_function(name):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "variance"), [(kernax.RBF(ARD), 1), (kernax.Matern(6.0, ARD), 12 / 10)]
+    ("kernel", "variance"),
+    [
+        (kernax.RBF(ARD), 1),
+        pytest.param(kernax.Matern(6.0, ARD), 12 / 10, marks=[pytest.mark.slow] * X64),
+    ],
 )
 def test_frequencies_have_the_moments_of_a_student_t(kernel, variance):
     """2 nu degrees of freedom: variance 2 nu / (2 nu - 2) in units of 1 / (2 pi lengthscale)."""
@@ -455,10 +459,11 @@ def test_frequencies_of_products_have_the_product_as_their_mean(name):
     assert_no_bias(errors_of_keys(COMPOSED[name], 64, "independent"))
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "kernel",
-    [pytest.param(kernax.RBF(ARD), marks=pytest.mark.slow), PRODUCT],
+    [kernax.RBF(ARD), PRODUCT],
     ids=["RBF", "product"],
 )
 def test_orthogonal_and_quasi_random_frequencies_have_no_bias_and_smaller_errors(kernel):

@@ -292,6 +292,7 @@ def test_arc_cosine_at_norm_zero_is_zero_or_a_half_with_finite_gradients(order):
         assert_close(jax.grad(kernel)(zero, x), x / 2)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_gradients_and_hessians_of_arc_cosine_are_right_where_points_coincide():
     """At x = z the layer's integrals are moments of normal w over a half space, which are known."""

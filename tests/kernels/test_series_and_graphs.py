@@ -136,6 +136,7 @@ def test_what_is_no_series_is_refused():
         kernax.gram(GlobalAlignment(3.0 * kernax.RBF()), np.ones((2, 3, 1)))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_series_of_different_lengths_in_a_list_are_sent_to_the_function_that_pads_them():
     X = series([3, 2])

@@ -237,7 +237,13 @@ KERNELS = {
 }
 
 
-TO_COMPILE = ("Spectrum-compared", "Mismatch-pairs", "Subsequence", "AllSubsequences")
+TO_COMPILE = (
+    "Spectrum-compared",
+    "BlendedSpectrum",
+    "Mismatch-pairs",
+    "Subsequence",
+    "AllSubsequences",
+)
 
 
 @needs_x64
@@ -326,6 +332,7 @@ def test_an_empty_string_has_a_row_of_zeros_and_a_warning(kernel):
     assert np.all(np.isfinite(gradient))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_learners_warn_of_strings_without_features_and_of_a_kernel_that_is_zero_throughout():
     X, y = strings.encode(["banana", "", "nab"]), np.array([1.0, 2.0, 3.0], DTYPE)

@@ -146,6 +146,7 @@ def test_exponentiated_gradient_is_that_of_kivinen_and_warmuth(signed, balanced)
     assert_close(run(learner, X, y).value.predictions, predictions, TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 @needs_x64
 @hypothesis.given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([None, 0.5, 1.6]))
 def test_the_normalised_forms_never_make_more_mistakes_than_their_bound(seed, balanced, factor):

@@ -627,6 +627,7 @@ def test_a_memory_map_is_read_in_parts(tmp_path):
     assert_close(found.values(NEW), by_numpy(Y), VALUES)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_parquet_file_is_read_in_parts(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -153,8 +153,9 @@ def test_derivatives_of_a_diagonal_metric_are_those_of_differences_through_the_r
     check_derivatives(prediction, arguments, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @needs_x64
-@pytest.mark.parametrize("batched", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batched", [False, True])
 def test_a_round_that_fails_leaves_the_derivatives_of_the_best_one(batched, data):
     X, y = data
 
