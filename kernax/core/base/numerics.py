@@ -79,8 +79,13 @@ def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
 def plus_diagonal(A: Float[Array, "n n"], diagonal: Float[Array, "*n"]) -> Float[Array, "n n"]:
     """`A + diag(diagonal)`, for a vector or a number."""
     # A_ij + d_i for all j, of which i = j is used: one selection in place of a scatter.
-    everywhere = A + jnp.broadcast_to(diagonal, len(A))[:, None]
-    return lax.select(is_on_diagonal(len(A)), everywhere, A)
+    n = len(A)
+    everywhere = A + jnp.broadcast_to(diagonal, n)[:, None]
+    # i = j + 0, with a zero that is tied to the diagonal. Out of a loop, such as that over jitter,
+    # XLA would move the comparison, as n^2 booleans and two kernels more to compile.
+    zero, _ = lax.optimization_barrier((np.zeros((), np.int32), stop_gradient(diagonal)))
+    i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
+    return lax.select(i == j + zero, everywhere, A)
 
 
 def is_on_diagonal(n: int) -> Bool[Array, "n n"]:
