@@ -183,7 +183,7 @@ def footprints() -> dict[str, Any]:
     """What public functions say that they hold, by their names."""
     from kernax.core.operators.memory import Footprint
 
-    for public in ("calibration", "online", "samples", "scale"):
+    for public in ("calibration", "core.line.line_draws", "online", "samples", "scale"):
         importlib.import_module(f"kernax.{public}")
     modules = [module for name, module in sys.modules.items() if name.startswith("kernax.")]
     values = [value for module in modules for value in vars(module).values()]
