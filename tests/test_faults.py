@@ -55,7 +55,7 @@ def printed_by(command, folder, environment=ENVIRONMENT, seconds=300):
         pytest.param("checkpoint", 20, marks=pytest.mark.slow),
         pytest.param("model", 100, marks=pytest.mark.nightly),
         pytest.param("checkpoint", 100, marks=pytest.mark.nightly),
-        pytest.param("command", 20, marks=pytest.mark.nightly),
+        pytest.param("command", 5, marks=pytest.mark.nightly),
     ],
 )
 def test_what_killed_writers_leave_is_whole_and_not_older_than_before(kind, count, tmp_path):

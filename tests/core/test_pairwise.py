@@ -19,7 +19,7 @@ import kernax
 from kernax.core.base.boundary import cast
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.preparation import prepare
-from kernax.core.operators.pairwise import product, triton_kernel
+from kernax.core.operators.pairwise import pairwise_sum, product, triton_kernel
 from kernax.core.operators.pairwise.pair_expression import NotArithmetic, in_order
 from kernax.core.operators.pairwise.pair_expression import expressions as expressions_of
 from kernax.core.operators.pairwise.pairwise_sum import is_arithmetic, sum_over_pairs
@@ -176,6 +176,29 @@ def test_an_rbf_of_three_coordinates_takes_nine_operations_for_a_pair():
     jax.eval_shape(trace, theta, floats(4, 3), floats(5, 3), floats(5))
     right = ["exp2_of_negative", *["fma"] * 2, *["mul"] * 3, *["sub"] * 3]
     assert sorted(counted) == right
+
+
+@pytest.mark.parametrize(
+    ("name", "d", "steps"),
+    [("RBF", 3, (9, 19, 14)), ("RBF", 10, (16, 76, 37)), ("Matern12", 3, (12, 24, 28))],
+)
+def test_gradients_take_few_operations_for_a_pair(name, d, steps, rng, monkeypatch):
+    """A distance or an exponential that is computed twice, derivatives expanded around an origin,
+    or factors of all pairs that multiply each of them.
+    """
+    counted = []
+
+    def count(outputs, n, m, dtype, *, interpret):
+        numbers = [triton_kernel._without_factors(x)[0] for o in outputs for x in o.ravel()]
+        order = in_order([np.array(numbers, object)])
+        counted.append(sum(x.operation not in ("leaf", "constant") for x in order))
+        return [jnp.zeros((n, *output.shape), dtype) for output in outputs]
+
+    monkeypatch.setattr(pairwise_sum, "sums_of", count)
+    term, *arguments = _parts(KERNELS[name], rng, d=d, p=1)
+    loss = lambda *a: jnp.sum(jnp.sin(sum_over_pairs(term, *a, interpret=True)))
+    jax.jit(jax.grad(loss, (0, 1, 2))).lower(*arguments)
+    assert tuple(counted) == steps
 
 
 @pytest.mark.parametrize(

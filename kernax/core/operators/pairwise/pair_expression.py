@@ -5,10 +5,11 @@ values that depend only on a row, or only on a column, are computed beforehand f
 columns by JAX; values that depend on both become a graph of `PairNumber`s, one for each scalar.
 """
 
+import contextlib
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce, wraps
 from typing import Any
 
 import jax
@@ -68,11 +69,12 @@ class PairNumber:
         arguments: the numbers from which it is computed.
         array: the values of a leaf, a scalar or one for each row or column; or a constant.
         function: the operation on arrays, if it is a primitive of JAX.
-        is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a square of
-            such a number.
+        is_normal: whether this parameter is known to be between 1/2 and 2 in size, or a product of
+            such numbers and small constants, so that it may multiply in any order.
         is_condition: whether it is a boolean.
         known_sign: the sign of a leaf, as in `sign`.
         sign: 1 if the number is known to be >= 0, -1 if <= 0, otherwise 0.
+        results: the numbers that operations have made of this one, by operation and arguments.
     """
 
     level: int
@@ -84,6 +86,7 @@ class PairNumber:
     is_condition: bool = False
     known_sign: int = 0
     sign: int = field(init=False)
+    results: dict[tuple, "PairNumber"] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self):
         object.__setattr__(self, "sign", _sign_of(self))
@@ -172,7 +175,35 @@ def _leaf(level: int, array: Array) -> PairNumber:
 
 
 def _constant(value: Any) -> PairNumber:
-    return PairNumber(THETA, "constant", array=np.asarray(value)[()])
+    array = np.asarray(value)
+    return _constant_of(array.dtype.str, array.tobytes())
+
+
+@lru_cache(1024)
+def _constant_of(dtype: str, value: bytes) -> PairNumber:
+    return PairNumber(THETA, "constant", array=np.frombuffer(value, dtype)[0])
+
+
+# The difference of a number and itself. Its products are left out, where those of another zero
+# would be NaN for an infinite factor.
+_NOTHING = PairNumber(THETA, "constant", array=np.float64(0))
+
+
+def _once(function: Callable) -> Callable:
+    """An operation with one result for each list of arguments: a graph has no step twice."""
+
+    @wraps(function)
+    def operation(*arguments):
+        places = [a for a in arguments if isinstance(a, PairNumber) and a.operation != "constant"]
+        if not places:
+            return function(*arguments)
+        key = (function, *arguments)
+        results = places[0].results
+        if key not in results:
+            results[key] = function(*arguments)
+        return results[key]
+
+    return operation
 
 
 def _each(function: Callable, *arrays: Any) -> np.ndarray:
@@ -192,7 +223,20 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
 def _computed(
     operation: str, function: Callable, *arguments: PairNumber, is_condition: bool = False
 ) -> PairNumber:
-    """An operation: a step of the graph for pairs, otherwise computed beforehand."""
+    """An operation: a step of the graph for pairs, otherwise computed beforehand; the same object
+    for the same operation and arguments.
+    """
+    places = [a for a in arguments if a.operation != "constant"]
+    results = places[0].results if places else {}
+    key = (operation, *arguments)
+    if key not in results:
+        results[key] = _new_number(operation, function, *arguments, is_condition=is_condition)
+    return results[key]
+
+
+def _new_number(
+    operation: str, function: Callable, *arguments: PairNumber, is_condition: bool
+) -> PairNumber:
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
     if level == PAIR:
         if operation in ("max", "min") and any(a.is_condition for a in arguments):
@@ -214,23 +258,34 @@ def _is_one(a: PairNumber) -> bool:
     return a.operation == "constant" and bool(a.array == 1)
 
 
-def _is_zero(a: PairNumber) -> bool:
+def is_zero(a: PairNumber) -> bool:
+    """Whether a number is zero for all pairs."""
     return a.operation == "constant" and bool(a.array == 0)
 
 
+def _is_moderate(t: PairNumber) -> bool:
+    """Whether a parameter may multiply in any order, without over- or underflow."""
+    return t.is_normal or (t.operation == "constant" and bool(0.1 < abs(t.array) < 10))
+
+
+@_once
 def _theta_product(a: PairNumber, b: PairNumber) -> PairNumber:
     """The product of two parameters, with its sign if it is known."""
     if a.operation == b.operation == "constant":
         return _constant(a.array * b.array)
+    is_normal = _is_moderate(a) and _is_moderate(b)
     dtype = jnp.result_type(a.array, b.array)
     product = jnp.asarray(a.array, dtype) * jnp.asarray(b.array, dtype)
-    return PairNumber(THETA, "leaf", array=product, known_sign=a.sign * b.sign)
+    return PairNumber(THETA, "leaf", array=product, is_normal=is_normal, known_sign=a.sign * b.sign)
 
 
+@_once
 def _scaled(t: PairNumber, a: PairNumber) -> PairNumber:
     """A parameter times a number of the pair."""
     if _is_one(t):
         return a
+    if t is _NOTHING:
+        return t
     if _is_scaled(a):
         (other, rest) = a.arguments
         return _scaled(_theta_product(t, other), rest)
@@ -243,7 +298,10 @@ def _scaled(t: PairNumber, a: PairNumber) -> PairNumber:
     return PairNumber(PAIR, "mul", (t, a), function=lax.mul)
 
 
+@_once
 def _mul(a: PairNumber, b: PairNumber) -> PairNumber:
+    if a is _NOTHING or b is _NOTHING:
+        return _NOTHING
     if (a.level | b.level) != PAIR:
         return _computed("mul", lax.mul, a, b)
     if b.level == THETA:
@@ -254,13 +312,19 @@ def _mul(a: PairNumber, b: PairNumber) -> PairNumber:
         # (t d)^2 = t^2 d^2, where t is near one.
         (t, d) = a.arguments
         return PairNumber(PAIR, "mul", (t.squared, _mul(d, d)), function=lax.mul)
+    for scaled, other in ((a, b), (b, a)):
+        if _is_scaled(scaled) and _is_moderate(scaled.arguments[0]):
+            # (t d) b = t (d b), so that sums share the factor.
+            (t, d) = scaled.arguments
+            return _scaled(t, _mul(d, other))
     return PairNumber(PAIR, "mul", (a, b), function=lax.mul)
 
 
+@_once
 def _add(a: PairNumber, b: PairNumber) -> PairNumber:
-    if _is_zero(a):
+    if is_zero(a):
         return b
-    if _is_zero(b):
+    if is_zero(b):
         return a
     if (a.level | b.level) != PAIR:
         return _computed("add", lax.add, a, b)
@@ -270,7 +334,7 @@ def _add(a: PairNumber, b: PairNumber) -> PairNumber:
     if _is_scaled(a) and _is_scaled(b) and a.arguments[0] is b.arguments[0]:
         # t a + t b = t (a + b), so that a common factor is multiplied once.
         (t, rest) = a.arguments
-        if t.is_normal:  # otherwise a + b might overflow where t a + t b does not
+        if _is_moderate(t):  # otherwise a + b might overflow where t a + t b does not
             return _scaled(t, _add(rest, b.arguments[1]))
     if a.operation == "mul" and b.operation != "mul":
         (a, b) = (b, a)
@@ -280,9 +344,12 @@ def _add(a: PairNumber, b: PairNumber) -> PairNumber:
     return PairNumber(PAIR, "add", (a, b), function=lax.add)
 
 
+@_once
 def _sub(a: PairNumber, b: PairNumber) -> PairNumber:
     if a is b:
-        return _constant(0.0)
+        return _NOTHING
+    if is_zero(b):
+        return a
     if b.operation == "mul" and (a.level | b.level) == PAIR:
         # a - x y = a + (-x) y, which is one fused multiplication and addition.
         (x, y) = b.arguments
@@ -290,13 +357,19 @@ def _sub(a: PairNumber, b: PairNumber) -> PairNumber:
     return _computed("sub", lax.sub, a, b)
 
 
+@_once
 def _neg(a: PairNumber) -> PairNumber:
+    if a is _NOTHING:
+        return a
     if a.operation == "constant":
         return _constant(-a.array)
     return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg, a)
 
 
+@_once
 def _div(a: PairNumber, b: PairNumber) -> PairNumber:
+    if a is _NOTHING:
+        return a
     if b.level == THETA and a.level == PAIR:
         # a / b = (1 / b) a, with 1 / b computed once for all pairs.
         one = _constant(1.0)
@@ -309,6 +382,7 @@ def _div(a: PairNumber, b: PairNumber) -> PairNumber:
     return _computed("div", lax.div, a, b)
 
 
+@_once
 def _integer_pow(a: PairNumber, y: int) -> PairNumber:
     if y == 0:
         return _constant(1.0)
@@ -321,6 +395,7 @@ def _integer_pow(a: PairNumber, y: int) -> PairNumber:
     return _mul(_mul(half, half), a) if y % 2 else _mul(half, half)
 
 
+@_once
 def _exp(a: PairNumber) -> PairNumber:
     if a.level == PAIR and a.sign == -1:
         # exp(a) = 2^(a log2(e)); for negative a the rounding of the exponent is harmless.
@@ -328,6 +403,7 @@ def _exp(a: PairNumber) -> PairNumber:
     return _computed("exp", lax.exp, a)
 
 
+@_once
 def _select(condition: PairNumber, no: PairNumber, yes: PairNumber) -> PairNumber:
     if condition.operation == "constant":
         return yes if condition.array else no
@@ -335,7 +411,7 @@ def _select(condition: PairNumber, no: PairNumber, yes: PairNumber) -> PairNumbe
         return no
     # where(a < 0, 0, a) = max(a, 0).
     is_clamp = condition.operation == "lt" and condition.arguments[0] is no
-    if is_clamp and _is_zero(condition.arguments[1]) and _is_zero(yes):
+    if is_clamp and is_zero(condition.arguments[1]) and is_zero(yes):
         return _computed("max", lax.max, no, yes)
     is_condition = no.is_condition and yes.is_condition
     arguments = (condition, no, yes)
@@ -348,9 +424,7 @@ def _joined(a: PairNumber, b: PairNumber) -> PairNumber | None:
         return None
     (condition, *of_a) = a.arguments
     (other, *of_b) = b.arguments
-    if condition is not other or any(
-        not _is_zero(p) and not _is_zero(q) for p, q in zip(of_a, of_b)
-    ):
+    if condition is not other or any(not is_zero(p) and not is_zero(q) for p, q in zip(of_a, of_b)):
         return None
     return _select(condition, *(_add(p, q) for p, q in zip(of_a, of_b)))
 
@@ -440,6 +514,11 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
     "reduce_prod": _reduced(_mul),
 }
 
+# Those of them that only move numbers.
+_MOVES = {
+    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "slice", "unstack"),
+}
+
 # Traces --------------------------------------------------------------------------------------
 
 
@@ -455,13 +534,22 @@ def expressions(
     values = [_Value(THETA, array) for array in theta]
     values += [_Value(ROW, array) for array in rows]
     values += [_Value(COLUMN, array) for array in columns]
-    outputs = _evaluated(jaxpr.jaxpr, jaxpr.consts, values)
-    numbers = [output.numbers for output in outputs]
+    numbers = [output.numbers for output in _evaluated(jaxpr.jaxpr, jaxpr.consts, values, True)]
+    # With one origin for all pairs squared distances in many coordinates take fewer steps, and with
+    # an origin for each pair their derivatives do.
+    with contextlib.suppress(NotArithmetic):
+        by_pair = _evaluated(jaxpr.jaxpr, jaxpr.consts, values, False)
+        numbers = min(numbers, [output.numbers for output in by_pair], key=_count_steps)
     if len(in_order(numbers)) > most_steps:
         raise NotArithmetic(f"more than {most_steps} steps")
     if any(number.is_condition for output in numbers for number in output.ravel()):
         raise NotArithmetic("an output that is true or false")
     return numbers
+
+
+def _count_steps(outputs: Sequence[np.ndarray]) -> int:
+    """The number of operations for each pair."""
+    return sum(number.operation not in ("leaf", "constant") for number in in_order(outputs))
 
 
 def in_order(outputs: Sequence[np.ndarray]) -> list[PairNumber]:
@@ -478,8 +566,12 @@ def in_order(outputs: Sequence[np.ndarray]) -> list[PairNumber]:
     return list(order)
 
 
-def _evaluated(jaxpr: Any, consts: Sequence, arguments: Sequence[_Value]) -> list[_Value]:
-    """The outputs of a trace."""
+def _evaluated(
+    jaxpr: Any, consts: Sequence, arguments: Sequence[_Value], is_shared: bool
+) -> list[_Value]:
+    """The outputs of a trace; `is_shared` says whether functions with a batching rule are evaluated
+    once for all pairs, where they can be.
+    """
     values = {variable: _Value(THETA, const) for variable, const in zip(jaxpr.constvars, consts)}
     values |= dict(zip(jaxpr.invars, arguments))
 
@@ -487,32 +579,41 @@ def _evaluated(jaxpr: Any, consts: Sequence, arguments: Sequence[_Value]) -> lis
         return _Value(THETA, atom.val) if isinstance(atom, jex.Literal) else values[atom]
 
     for equation in jaxpr.eqns:
-        outputs = _of_equation(equation, [value_of(atom) for atom in equation.invars])
+        outputs = _of_equation(equation, [value_of(atom) for atom in equation.invars], is_shared)
         values |= dict(zip(equation.outvars, outputs))
     return [value_of(atom) for atom in jaxpr.outvars]
 
 
-def _of_equation(equation: Any, inputs: list[_Value]) -> list[_Value]:
+def _of_equation(equation: Any, inputs: list[_Value], is_shared: bool) -> list[_Value]:
     name = equation.primitive.name
     level = reduce(operator.or_, (value.level for value in inputs), THETA)
+    if name in ("stop_gradient", "copy", "copy_p"):
+        return inputs
+    if name == "sub" and inputs[0] is inputs[1]:
+        # For instance the distance of a point from an origin that is this point.
+        aval = equation.outvars[0].aval
+        return [_Value(THETA, jnp.zeros(aval.shape, aval.dtype), np.full(aval.shape, _NOTHING))]
     if level != PAIR:
         outputs = _beforehand(equation, inputs, level)
-        if level == THETA and name in _STRUCTURAL and len(inputs) == 1:
-            # The same parameter stays one number wherever it occurs.
+        # The same number stays one number wherever it occurs.
+        if len(inputs) == 1 and (name in _MOVES or (level == THETA and name in _STRUCTURAL)):
             structured = _listed(_STRUCTURAL[name](inputs[0].numbers, **equation.params))
             for output, numbers in zip(outputs, structured):
                 output.known_numbers = numbers
+        if level == THETA and name in ("div", "mul", "neg"):
+            numbers = _same_shape([value.numbers for value in inputs])
+            outputs[0].known_numbers = _each(_ARITHMETIC[name], *numbers)
         return outputs
-    if name == "custom_vmap_call":
+    if name == "custom_vmap_call" and is_shared:
         shared = _shared_by_pairs(equation, inputs)
         if shared is not None:
             return shared
     if name in _CALLS:
         inner = equation.params[_CALLS[name]]
         consts = getattr(inner, "consts", ())
-        return _evaluated(getattr(inner, "jaxpr", inner), consts, inputs)
+        return _evaluated(getattr(inner, "jaxpr", inner), consts, inputs, is_shared)
     if name == "scan":
-        return _unrolled(equation, inputs)
+        return _unrolled(equation, inputs, is_shared)
     numbers = [value.numbers for value in inputs]
     return [_Value(PAIR, None, a) for a in _listed(_of_numbers(equation, numbers))]
 
@@ -595,7 +696,7 @@ def _shared_by_pairs(equation: Any, inputs: list[_Value]) -> list[_Value] | None
     return [_Value(THETA, output) for output in outputs]
 
 
-def _unrolled(equation: Any, inputs: list[_Value]) -> list[_Value]:
+def _unrolled(equation: Any, inputs: list[_Value], is_shared: bool) -> list[_Value]:
     """The outputs of a `scan` over a few coordinates."""
     params = equation.params
     body = params["jaxpr"]
@@ -613,7 +714,7 @@ def _unrolled(equation: Any, inputs: list[_Value]) -> list[_Value]:
     ys = {}
     for i in reversed(steps) if params["reverse"] else steps:
         parts = [_part(x, i) for x in xs]
-        outputs = _evaluated(body.jaxpr, body.consts, [*consts, *carry, *parts])
+        outputs = _evaluated(body.jaxpr, body.consts, [*consts, *carry, *parts], is_shared)
         carry = outputs[:n_carry]
         ys[i] = outputs[n_carry:]
     stacked = [np.stack([out.numbers for out in outs]) for outs in zip(*(ys[i] for i in steps))]

@@ -15,7 +15,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from kernax.core.operators.pairwise.pair_expression import COLUMN, ROW, THETA, PairNumber, in_order
+from kernax.core.operators.pairwise.pair_expression import (
+    COLUMN,
+    ROW,
+    THETA,
+    PairNumber,
+    in_order,
+    is_zero,
+)
 
 # A switch that is read when a program is traced: "0" computes all products in tiles.
 SWITCH = "KERNAX_PAIRS_IN_REGISTERS"
@@ -38,8 +45,10 @@ def sums_of(
         from jax.experimental.pallas import triton
 
         options = {"compiler_params": triton.CompilerParams(num_warps=_THREADS // 32, num_stages=1)}
-    numbers = [number for output in outputs for number in output.ravel()]
-    order = in_order(outputs)
+    # sum_j t f(i, j) = t sum_j f(i, j) for a factor t of all pairs.
+    taken_out = [_without_factors(number) for output in outputs for number in output.ravel()]
+    numbers = [number for number, _ in taken_out]
+    order = in_order([np.array(numbers, object)])
     leaves = {
         level: [number for number in order if number.operation == "leaf" and number.level == level]
         for level in (THETA, ROW, COLUMN)
@@ -73,12 +82,32 @@ def sums_of(
         **options,
     )(theta, rows, columns)
     # (splits, outputs, rows): the sum over all columns is that over the splits.
-    totals = jnp.sum(of_splits[:, : len(numbers), :n], 0)
+    sums = jnp.sum(of_splits[:, : len(numbers), :n], 0)
+    totals = jnp.stack([times(total) for total, (_, times) in zip(sums, taken_out)])
     results = []
     for output in outputs:
         (part, totals) = (totals[: output.size], totals[output.size :])
         results.append(part.T.reshape(n, *output.shape))
     return results
+
+
+def _without_factors(number: PairNumber) -> tuple[PairNumber, Callable[[Array], Array]]:
+    """A number without its factors that are the same for all pairs, and the function that
+    multiplies a sum by them.
+    """
+    if number.operation == "mul" and number.arguments[0].level == THETA:
+        (factor, rest) = number.arguments
+        (inner, times) = _without_factors(rest)
+        return inner, lambda total: times(total) * jnp.asarray(factor.array, total.dtype)
+    if number.operation == "select_n":
+        # Zero or the number, chosen by a condition on parameters.
+        (condition, no, yes) = number.arguments
+        is_of_all = condition.operation == "ne" and condition.arguments[0].level == THETA
+        if is_of_all and is_zero(no) != is_zero(yes):
+            (inner, times) = _without_factors(yes if is_zero(no) else no)
+            is_kept = (condition.arguments[0].array != 0) == is_zero(no)
+            return inner, lambda total: jnp.where(is_kept, times(total), 0)
+    return number, lambda total: total
 
 
 @dataclass(frozen=True)
