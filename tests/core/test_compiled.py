@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from kernax.core.base import compiled as module
+from kernax.core.base.derivatives import custom_jvp
 
 
 @pytest.fixture
@@ -45,3 +46,23 @@ def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
     module._options_of_gpu.cache_clear()
     assert module._options_of_gpu() == {}
     module._options_of_gpu.cache_clear()
+
+
+def test_what_is_traced_once_is_not_traced_again_in_the_rule_of_a_derivative():
+    traced = []
+
+    @module.traced_once
+    def tripled(x):
+        traced.append(None)
+        return 3 * x
+
+    @custom_jvp
+    def f(x):
+        return tripled(x)
+
+    @f.def_jvp
+    def _(primals, tangents):
+        return tripled(*primals), tripled(*tangents)
+
+    assert jax.jit(jax.grad(module.compiled(lambda x: tripled(x) + f(x))))(1.0) == 6
+    assert len(traced) == 1

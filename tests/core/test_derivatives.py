@@ -34,18 +34,29 @@ def squared(x):
     return sine(x, times=2.0) ** 2
 
 
+@custom_jvp
+def exponential(x):
+    """Without its rule it has no derivative."""
+    return lax.stop_gradient(jnp.exp(x))
+
+
+@exponential.def_tangents
+def _exponential_tangents(value, primals, tangents):
+    return value * tangents[0]
+
+
 AROUND = {
-    "alone": squared,
-    "jit": jax.jit(squared),
-    "checkpoint": jax.checkpoint(squared),
-    "vmap": lambda x: jnp.sum(jax.vmap(squared)(x[None])),
-    "cond": lambda x: lax.cond(x > 0, squared, jnp.negative, x),
-    "map": lambda x: lax.map(squared, x[None])[0],
-    "map of vmap": lambda x: lax.map(jax.vmap(squared), x[None, None])[0, 0],
-    "vmap of map": lambda x: jax.vmap(lambda x: lax.map(squared, x))(x[None, None])[0, 0],
-    "scan": lambda x: lax.scan(lambda carry, _: (squared(carry), None), x, length=1)[0],
-    "fori_loop": lambda x: lax.fori_loop(0, 1, lambda _, x: squared(x), x),
-    "checkpoint of map": jax.checkpoint(lambda x: lax.map(squared, x[None])[0]),
+    "alone": lambda f: f,
+    "jit": jax.jit,
+    "checkpoint": jax.checkpoint,
+    "vmap": lambda f: lambda x: jnp.sum(jax.vmap(f)(x[None])),
+    "cond": lambda f: lambda x: lax.cond(x > 0, f, jnp.negative, x),
+    "map": lambda f: lambda x: lax.map(f, x[None])[0],
+    "map of vmap": lambda f: lambda x: lax.map(jax.vmap(f), x[None, None])[0, 0],
+    "vmap of map": lambda f: lambda x: jax.vmap(lambda x: lax.map(f, x))(x[None, None])[0, 0],
+    "scan": lambda f: lambda x: lax.scan(lambda carry, _: (f(carry), None), x, length=1)[0],
+    "fori_loop": lambda f: lambda x: lax.fori_loop(0, 1, lambda _, x: f(x), x),
+    "checkpoint of map": lambda f: jax.checkpoint(lambda x: lax.map(f, x[None])[0]),
 }
 
 
@@ -53,7 +64,7 @@ AROUND = {
 @pytest.mark.parametrize("around", AROUND)
 def test_a_rule_holds_to_third_order_within(around):
     """Catches `jax.custom_jvp`, whose Hessian through a loop differentiates the plain function."""
-    f = AROUND[around]
+    f = AROUND[around](squared)
     twice = (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f)), lambda f: jax.jacfwd(jax.jacfwd(f)))
 
     def derivatives(x):
@@ -65,6 +76,33 @@ def test_a_rule_holds_to_third_order_within(around):
     np.testing.assert_allclose(first, 4 * np.sin(1.4), rtol=1e-14)
     np.testing.assert_allclose(seconds, 8 * np.cos(1.4), rtol=1e-14)
     np.testing.assert_allclose(third, -16 * np.sin(1.4), rtol=1e-14)
+
+
+@needs_x64
+@pytest.mark.parametrize("around", AROUND)
+def test_a_rule_that_takes_the_value_holds_to_third_order_within(around):
+    f = AROUND[around](exponential)
+    x = jnp.array(0.7)
+    derivatives = (jax.grad(f), jax.hessian(f), jax.jacrev(jax.jacrev(f)), jax.grad(jax.hessian(f)))
+    for derivative in derivatives:
+        np.testing.assert_allclose(derivative(x), np.exp(0.7), rtol=1e-14)
+
+
+def test_a_rule_that_takes_the_value_does_not_trace_the_function_again():
+    traced = []
+
+    @custom_jvp
+    def f(x):
+        traced.append(None)
+        return {"value": jnp.exp(x), "known": jnp.sign(x)}
+
+    @f.def_tangents
+    def _(out, primals, tangents):
+        return {"value": out["value"] * tangents[0], "known": None}
+
+    third = jax.jit(jax.grad(jax.grad(jax.grad(lambda x: f(x)["value"]))))
+    np.testing.assert_allclose(third(1.0), np.e, rtol=1e-6)
+    assert len(traced) == 1
 
 
 @custom_jvp

@@ -58,12 +58,20 @@ def compiled(function: Callable) -> Callable:
     A call outside of all transformations is compiled for a GPU with options for fast compilation.
     Inside of a transformation it is part of the caller's program and uses its options.
     """
-    jitted = eqx.filter_jit(function)
+
+    @wraps(function)
+    def traced(*args, **kwargs):
+        # JAX traces the rules of derivatives inside of this context, which changes nothing. It
+        # would trace each function of `jax.numpy` there once more, without the context here.
+        with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
+            return function(*args, **kwargs)
+
+    jitted = eqx.filter_jit(traced)
 
     @cache
     def for_gpu():
         options: Any = {"compiler_options": _options_of_gpu()}
-        return eqx.filter_jit(function, **options)
+        return eqx.filter_jit(traced, **options)
 
     @wraps(function)
     def asked(*args, **kwargs):
@@ -75,6 +83,18 @@ def compiled(function: Callable) -> Callable:
         return (for_gpu() if is_for_gpu else jitted)(*args, **kwargs)
 
     return asked
+
+
+def traced_once(function: Callable) -> Callable:
+    """The function, traced once for arguments of one structure, of the same shapes and dtypes; its
+    operations become part of the program of the caller.
+
+    It is for functions that occur several times in a program, such as in a solver and in the solver
+    that replaces it where it is differentiated. What is not an array in the arguments must be
+    hashable.
+    """
+    options: Any = {"inline": True}
+    return eqx.filter_jit(function, **options)
 
 
 @compiled

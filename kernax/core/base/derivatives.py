@@ -48,11 +48,19 @@ class custom_jvp:
             (x,) = primals
             (dx,) = tangents
             return logarithm(x), dx / x
+
+    A rule that is defined by `def_tangents` gets the value, and returns its tangents alone. The
+    value is then computed by the program that exists already: a solver is not traced again.
+
+        @logarithm.def_tangents
+        def _logarithm_tangents(log_x, primals, tangents):
+            return tangents[0] / primals[0]
     """
 
     def __init__(self, function: Callable):
         self.function = function
         self.rule: Callable | None = None
+        self.takes_value = False
         functools.update_wrapper(self, function)
 
     def def_jvp(self, rule: Callable) -> Callable:
@@ -60,8 +68,15 @@ class custom_jvp:
         self.rule = rule
         return rule
 
+    def def_tangents(self, rule: Callable) -> Callable:
+        """The rule `(out, primals, tangents, **constants) -> tangents of out`."""
+        self.rule = rule
+        self.takes_value = True
+        return rule
+
     def __call__(self, *args, **constants):
         own_rule = self.rule
+        takes_value = self.takes_value
         if own_rule is None:
             raise TypeError(f"{self.function.__name__} has no rule: define one by `def_jvp`")
         if nothing_is_traced():
@@ -73,15 +88,19 @@ class custom_jvp:
             args, constants = eqx.combine(jax.tree.unflatten(structure, leaves), others)
             return self.function(*args, **constants)
 
-        def rule(primals, tangents):
+        def rule(value, primals, tangents):
             args, constants = eqx.combine(jax.tree.unflatten(structure, primals), others)
             tangents_of_args, of_constants = jax.tree.unflatten(structure, tangents)
             if jax.tree.leaves(of_constants):
                 raise ValueError(f"a keyword argument of {self.function.__name__} moves")
-            out, tangents_of_out = own_rule(args, tangents_of_args, **constants)
+            if takes_value:
+                out = value
+                tangents_of_out = own_rule(value, args, tangents_of_args, **constants)
+            else:
+                out, tangents_of_out = own_rule(args, tangents_of_args, **constants)
             return jax.tree.leaves(out), _of_leaves(tangents_of_out, out)
 
-        return _call(function, rule, leaves)
+        return _call(function, rule, leaves, takes_value)
 
 
 def with_zeros(primals: PyTree, tangents: PyTree) -> PyTree:
@@ -112,13 +131,15 @@ def _of_leaves(tangents: PyTree, out: PyTree) -> list:
     )
 
 
-def _call(function: Callable, rule: Callable, leaves: Sequence[Any]) -> PyTree:
-    """`function(*leaves)` as one operation of the program, differentiated by `rule(leaves, tangents
-    or None) -> (arrays, tangents or None)`.
+def _call(function: Callable, rule: Callable, leaves: Sequence[Any], takes_value: bool) -> PyTree:
+    """`function(*leaves)` as one operation of the program, differentiated by `rule(value, leaves,
+    tangents or None) -> (arrays, tangents or None)`. The value is None unless the rule takes it.
     """
     jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*leaves)
+    structure = jax.tree.structure(shapes)
     # Arrays of an outer trace that the function captured are operands of the call.
     captured = [x for x in jaxpr.consts if isinstance(x, Tracer)]
+    n_captured = len(captured)
     if captured:
         inner = jaxpr
 
@@ -129,13 +150,15 @@ def _call(function: Callable, rule: Callable, leaves: Sequence[Any]) -> PyTree:
 
         jaxpr = jax.make_jaxpr(of_operands)(*captured, *leaves)
 
-    def rule_of_operands(primals, tangents):
-        if any(t is not None for t in tangents[: len(captured)]):
+    def rule_of_operands(value, primals, tangents):
+        if any(t is not None for t in tangents[:n_captured]):
             raise ValueError("a function with a derivative rule captured an array that moves")
-        return rule(primals[len(captured) :], tangents[len(captured) :])
+        value = jax.tree.unflatten(structure, value) if takes_value else None
+        return rule(value, primals[n_captured:], tangents[n_captured:])
 
-    out = _custom_jvp_p.bind(*captured, *leaves, jaxpr=jaxpr, rule=rule_of_operands)
-    return jax.tree.unflatten(jax.tree.structure(shapes), out)
+    parameters = {"jaxpr": jaxpr, "rule": rule_of_operands, "takes_value": takes_value}
+    out = _custom_jvp_p.bind(*captured, *leaves, **parameters)
+    return jax.tree.unflatten(structure, out)
 
 
 _custom_jvp_p = jex.Primitive("custom_jvp")
@@ -143,21 +166,24 @@ _custom_jvp_p.multiple_results = True
 
 
 @_custom_jvp_p.def_impl
-def _evaluated(*operands, jaxpr, rule):
+def _evaluated(*operands, jaxpr, rule, takes_value):
     return jex.jaxpr_as_fun(jaxpr)(*operands)
 
 
 @_custom_jvp_p.def_effectful_abstract_eval
-def _shapes(*operands, jaxpr, rule):
+def _shapes(*operands, jaxpr, rule, takes_value):
     return jaxpr.out_avals, jaxpr.effects
 
 
-def _differentiated(primals, tangents, *, jaxpr, rule):
+def _differentiated(primals, tangents, **parameters):
     moving = [None if _is_zero(t) else t for t in tangents]
-    out, tangents_of_out = rule(primals, moving)
+    # The value is the same operation, which outer transformations differentiate again.
+    value = _custom_jvp_p.bind(*primals, **parameters) if parameters["takes_value"] else None
+    out, tangents_of_out = parameters["rule"](value, primals, moving)
+    shapes = parameters["jaxpr"].out_avals
     found = [jax.typeof(x) for x in out]
-    if [_form(x) for x in found] != [_form(x) for x in jaxpr.out_avals]:
-        raise TypeError(f"a derivative rule returned {found} for the values {jaxpr.out_avals}")
+    if [_form(x) for x in found] != [_form(x) for x in shapes]:
+        raise TypeError(f"a derivative rule returned {found} for the values {shapes}")
     pairs = list(zip(found, tangents_of_out, strict=True))
     for x, t in pairs:
         if t is not None and _form(t) != _form(x.to_tangent_aval()):
@@ -173,18 +199,21 @@ def _form(x: Any) -> tuple:
     return jnp.shape(x), jnp.result_type(x)
 
 
-def _batched(axis_size, axis_name, _, operands, axes, *, jaxpr, rule):
+def _batched(axis_size, axis_name, _, operands, axes, **parameters):
+    jaxpr, rule = parameters["jaxpr"], parameters["rule"]
     if all(axis is None for axis in axes):
-        return _custom_jvp_p.bind(*operands, jaxpr=jaxpr, rule=rule), [None] * len(jaxpr.out_avals)
+        return _custom_jvp_p.bind(*operands, **parameters), [None] * len(jaxpr.out_avals)
     of_batch = functools.partial(jax.vmap, axis_size=axis_size, axis_name=axis_name)
 
-    def rule_of_batch(primals, tangents):
+    def rule_of_batch(value, primals, tangents):
         moving = [None if t is None else axis for t, axis in zip(tangents, axes)]
-        return of_batch(rule, (list(axes), moving))(list(primals), tangents)
+        return of_batch(rule, (0, list(axes), moving))(value, list(primals), tangents)
 
     function = of_batch(jex.jaxpr_as_fun(jaxpr), axes)
-    some_traced = any(isinstance(x, Tracer) for x in operands)
-    out = _call(function, rule_of_batch, operands) if some_traced else function(*operands)
+    if any(isinstance(x, Tracer) for x in operands):
+        out = _call(function, rule_of_batch, operands, parameters["takes_value"])
+    else:
+        out = function(*operands)
     return out, [0] * len(out)
 
 
@@ -194,22 +223,30 @@ mlir.register_lowering(_custom_jvp_p, mlir.lower_fun(_evaluated, multiple_result
 
 
 @custom_jvp
-def _implicit(args, *, solve, step, solve_exactly):
+def _implicit(args, *, solve, step):
     return solve(args)
 
 
-@_implicit.def_jvp
-def _implicit_jvp(primals, tangents, *, solve, step, solve_exactly):
-    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. The root
-    # is traced by any outer transformation through this same rule, which makes the second
-    # derivative exact as well.
+@_implicit.def_tangents
+def _implicit_tangents(root, primals, tangents, *, solve, step):
+    # root = N(root, args) with d N / d root = 0 there, so d root = (d N / d args) d args. Any outer
+    # transformation differentiates the root by this same rule, which makes the second derivative
+    # exact as well.
     (args,) = primals
-    (t_args,) = tangents
-    root = _implicit(args, solve=solve_exactly, step=step, solve_exactly=solve_exactly)
-    moving, known = split_by_tangent(args, t_args)
+    moving, known = split_by_tangent(args, tangents[0])
     step_of_moving = lambda moving: step(root, eqx.combine(moving, known))
-    _, t_root = eqx.filter_jvp(step_of_moving, (moving,), (t_args,))
-    return root, t_root
+    return eqx.filter_jvp(step_of_moving, (moving,), (tangents[0],))[1]
+
+
+@custom_jvp
+def _implicit_or_exact(args, *, solve, step, solve_exactly):
+    return solve(args)
+
+
+@_implicit_or_exact.def_jvp
+def _implicit_or_exact_jvp(primals, tangents, *, solve, step, solve_exactly):
+    root = _implicit(*primals, solve=solve_exactly, step=step)
+    return root, _implicit_tangents(root, primals, tangents, solve=solve_exactly, step=step)
 
 
 def implicit(
@@ -226,8 +263,9 @@ def implicit(
     iterates, and its error is only that of the root. If given, `solve_exactly(args)` replaces
     `solve` where the root is differentiated.
     """
-    exactly = solve if solve_exactly is None else solve_exactly
-    return _implicit(args, solve=solve, step=step, solve_exactly=exactly)
+    if solve_exactly is None:
+        return _implicit(args, solve=solve, step=step)
+    return _implicit_or_exact(args, solve=solve, step=step, solve_exactly=solve_exactly)
 
 
 @custom_jvp

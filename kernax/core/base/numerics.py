@@ -36,8 +36,15 @@ def dot(a: PyTree, b: PyTree) -> Array:
 
     Products in TF32 or bfloat16 would ruin a distance.
     """
-    products = jax.tree.map(lambda u, v: jnp.vdot(u, v, precision=lax.Precision.HIGHEST), a, b)
-    return jnp.asarray(sum(jax.tree.leaves(products)))
+    products = jax.tree.leaves(jax.tree.map(_dot_of_leaves, a, b))
+    return jnp.asarray(sum(products[1:], products[0]))
+
+
+def _dot_of_leaves(u: Array, v: Array) -> Array:
+    """`u . v` of two arrays, as one operation for two vectors."""
+    if jnp.shape(u) == jnp.shape(v) == (jnp.size(u),) and jnp.result_type(u) == jnp.result_type(v):
+        return lax.dot(u, v, precision=lax.Precision.HIGHEST)
+    return jnp.vdot(u, v, precision=lax.Precision.HIGHEST)
 
 
 def matmul(A: ArrayLike, B: ArrayLike) -> Array:
@@ -565,9 +572,10 @@ def sums_and_maxima(
         # The rounding error of t = p + q is (p - (t - (t - p))) + (q - (t - p)) (Knuth's two-sum).
         parts = [lax.sub(t, p) for t, p in zip(totals, a[:k])]
         errors = [
-            (p - (t - part)) + (q - part) for t, part, p, q in zip(totals, parts, a[:k], b[:k])
+            lax.add(lax.sub(p, lax.sub(t, part)), lax.sub(q, part))
+            for t, part, p, q in zip(totals, parts, a[:k], b[:k])
         ]
-        lost = [p + q + e for p, q, e in zip(a[k : 2 * k], b[k : 2 * k], errors)]
+        lost = [lax.add(lax.add(p, q), e) for p, q, e in zip(a[k : 2 * k], b[k : 2 * k], errors)]
         return (*totals, *lost, *(lax.max(p, q) for p, q in zip(a[2 * k :], b[2 * k :])))
 
     reduced = lax.reduce(operands, start, combined, (0,))

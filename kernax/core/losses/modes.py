@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.compiled import traced_once
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.powers import times_power_of_two
 from kernax.core.base.solution import RESULTS, first_that_holds, void_unless_known
@@ -242,6 +243,7 @@ class _NewtonSystem(eqx.Module):
             return jnp.append(of_coefficients, b)
         return jnp.append(of_coefficients + self.inner.weights.values * b, jnp.sum(a))
 
+    @traced_once
     def factored(self) -> "_FactoredSystem":
         """The system with a factor of T."""
         # With E = diag(h K_ii + ridge) the symmetric form of E^-1 T has a diagonal of one.

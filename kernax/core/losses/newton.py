@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.batching import largest_of_batch, sequential_vmap
+from kernax.core.base.compiled import traced_once
 from kernax.core.base.derivatives import custom_jvp, split_by_tangent
 from kernax.core.base.numerics import eps_of, positive_or_one, tree_where
 from kernax.core.base.solution import RESULTS, first_that_holds
@@ -102,6 +103,11 @@ class AbstractImplicitProblem(AbstractConvexProblem):
         """
 
 
+@traced_once
+def _stationarity_of(problem: AbstractConvexProblem, point: Iterate) -> Stationarity:
+    return problem.stationarity(point)
+
+
 class _NewtonState(eqx.Module):
     """The state of Newton's method between two evaluations of the stationarity residual.
 
@@ -124,7 +130,7 @@ class _NewtonState(eqx.Module):
     def before(problem: AbstractConvexProblem) -> "_NewtonState":
         """The state before the start is evaluated."""
         point = problem.start()
-        unknown = eqx.filter_eval_shape(problem.stationarity, point)
+        unknown = eqx.filter_eval_shape(_stationarity_of, problem, point)
         stationarity = jax.tree.map(lambda part: jnp.full(part.shape, jnp.inf, part.dtype), unknown)
         no = jnp.array(False)
         before_start = jnp.full((), -1, jnp.int32)
@@ -159,7 +165,7 @@ def newton(
         # Evaluates `tried`, and keeps it as the best point unless the stationarity residual had to
         # decrease and did not, or x or its stationarity residual is not finite.
         tried = problem.at(now.tried)
-        of_tried = problem.stationarity(tried)
+        of_tried = _stationarity_of(problem, tried)
         is_finite = jnp.all(jnp.isfinite(tried.x)) & jnp.all(
             jnp.isfinite(of_tried.left + of_tried.size)
         )
@@ -305,11 +311,10 @@ def _minimum(problem, rtol, max_steps):
     return sequential_vmap(solve, (problem, rtol, max_steps))
 
 
-@_minimum.def_jvp
-def _minimum_jvp(primals, tangents):
-    # E(x, fields) = 0 gives E'(x) dx = -dE, where dE is the tangent of E at fixed x. The minimum is
-    # traced by any outer transformation through this rule, so that second derivatives are exact.
-    end = _minimum(*primals)
+@_minimum.def_tangents
+def _minimum_tangents(end, primals, tangents):
+    # E(x, fields) = 0 gives E'(x) dx = -dE, where dE is the tangent of E at fixed x. Any outer
+    # transformation differentiates the minimum by this rule, so that second derivatives are exact.
     x, values = end[0].x, end[0].values
     problem = primals[0]
     moving, known = split_by_tangent(problem, tangents[0])
@@ -321,7 +326,7 @@ def _minimum_jvp(primals, tangents):
 
     (_, point), (dE, _) = eqx.filter_jvp(equations_of, (moving,), (tangents[0],))
     nothing = jax.tree.map(lambda _: None, end)
-    return end, eqx.tree_at(
+    return eqx.tree_at(
         lambda end: end[0].x, nothing, problem.solve(point, -dE), is_leaf=lambda leaf: leaf is None
     )
 

@@ -28,11 +28,17 @@ from kernax.core.base.numerics import (
     stop_gradient,
     sums_and_maxima,
     tree_where,
+    where,
+    where_or,
 )
 from kernax.core.linalg.cholesky import CholeskyFactor, cholesky_factor
 from kernax.core.linalg.weighted_solve import quotient
 from kernax.core.operators.operators import AbstractGram, DenseGram
-from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, bias_interval, middle
+from kernax.supervised.machines.box_problem import (
+    BoxProblem,
+    DualPoint,
+    bias_without_free_points,
+)
 
 _SMALLEST = 250  # a smaller system is not worth a compilation of its own
 
@@ -49,7 +55,7 @@ def held_values(point: DualPoint, problem: BoxProblem) -> Float[Array, " n"]:
     empty = low == high
     at_high = ((beta >= high) & (high > 0)) | (empty & (off > problem.epsilon))
     at_low = ((beta <= low) & (low < 0)) | (empty & (off < -problem.epsilon))
-    return jnp.where(at_low, problem.low, jnp.where(at_high, problem.high, 0))
+    return where(at_low, problem.low, where_or(at_high, problem.high, 0.0))
 
 
 def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m"]:
@@ -59,12 +65,12 @@ def equation_residual(point: DualPoint, problem: BoxProblem) -> Float[Array, " m
     With two groups m = n + 2, here and below.
     """
     held_at = held_values(point, problem)
-    beta = jnp.where(point.free, point.beta, held_at)
+    beta = where(point.free, point.beta, held_at)
     residual = problem.residual(beta)
     of_bias = problem.of_points(point.bias)
     # targets - K b - epsilon s - bias = 0 at free points, b = held value at the others.
     of_free = residual - problem.epsilon * jnp.sign(point.beta) - of_bias
-    of_points = jnp.where(point.free, of_free, held_at - point.beta)
+    of_points = where(point.free, of_free, held_at - point.beta)
     return jnp.append(of_points, _residual_of_bias(point, problem, beta, residual))
 
 
@@ -78,8 +84,8 @@ def _residual_of_bias(
     if problem.total is None:
         return -point.bias
     missing = problem.total - problem.sums(beta)
-    top, bottom = bias_interval(problem, lax.stop_gradient(beta), residual)
-    return jnp.where(point.some_free, missing, middle(top, bottom) - point.bias)
+    wanted = bias_without_free_points(problem, lax.stop_gradient(beta), residual)
+    return where(point.some_free, missing, wanted - point.bias)
 
 
 class ActiveSystem(eqx.Module):
@@ -105,10 +111,10 @@ class ActiveSystem(eqx.Module):
     def apply(self, vector: Float[Array, " m"]) -> Float[Array, " m"]:
         """The matrix times a vector, m = n + 1."""
         beta, bias = self._parts(vector)
-        inside = jnp.where(self.free, beta, 0)
-        border = self.problem.of_points(jnp.where(self.bordered, bias, 0))
-        rows = jnp.where(self.free, self.problem.operator.mv(inside) + border, beta)
-        return jnp.append(rows, jnp.where(self.bordered, self.problem.sums(inside), bias))
+        inside = where_or(self.free, beta, 0.0)
+        border = self.problem.of_points(where_or(self.bordered, bias, 0.0))
+        rows = where(self.free, self.problem.operator.mv(inside) + border, beta)
+        return jnp.append(rows, where(self.bordered, self.problem.sums(inside), bias))
 
     def _parts(self, vector: Float[Array, " m"]) -> tuple[Array, Array]:
         """Coefficients, and the bias of each group."""
@@ -139,11 +145,11 @@ class ActiveSystem(eqx.Module):
             of_ones = solved[:, 1]
             (pull, sum_alone), _ = sums_and_maxima([of_ones, alone], [])
             bias = quotient(pull, sum_alone - r_bias)
-            of_free = jnp.where(self.bordered, alone - of_ones * bias, alone)
+            of_free = where(self.bordered, alone - of_ones * bias, alone)
         else:
             of_free, bias = self._without_two_borders(alone, solved[:, 1:], r_bias)
-        bias = jnp.where(self.bordered, bias, r_bias)
-        return jnp.append(jnp.where(self.free, of_free, r), bias)
+        bias = where(self.bordered, bias, r_bias)
+        return jnp.append(where(self.free, of_free, r), bias)
 
     def _without_two_borders(
         self, alone: Float[Array, " n"], of_borders: Float[Array, "n 2"], r_bias: Float[Array, "2"]
@@ -269,12 +275,12 @@ def exact_solution(
         factor = sequential_vmap(_factor_of_all, (problem.operator, point.free))
     system = ActiveSystem.of(point, problem, factor)
     of_free = problem.off(point) - problem.epsilon * jnp.sign(point.beta)
-    of_free = jnp.where(system.free, of_free, 0)
+    of_free = where_or(system.free, of_free, 0.0)
     of_bias = jnp.zeros_like(point.bias)
     if problem.total is not None:
         sums, _ = sums_and_maxima(problem.in_groups(point.beta, 0), [])
         missing = problem.total - jnp.stack(sums).reshape(problem.total.shape)
-        of_bias = jnp.where(system.bordered, missing, 0)
+        of_bias = where_or(system.bordered, missing, 0.0)
     change = system.solve(jnp.append(of_free, of_bias))
     n = len(point.beta)
     exact = point.beta + change[:n]

@@ -177,9 +177,9 @@ class DualPoint(eqx.Module):
         # the sum of their biases, and the size of f.
         free = (beta != 0) & (beta < problem.high) & (beta > problem.low)
         # A free point is optimal where residual_i - epsilon sign(b_i) = bias.
-        biases = jnp.where(free, residual - problem.epsilon * jnp.sign(beta), 0)
+        biases = where_or(free, residual - problem.epsilon * jnp.sign(beta), 0.0)
         sums = [*problem.in_groups(free.astype(beta.dtype), 0), *problem.in_groups(biases, 0)]
-        f = jnp.where(counted_points(problem), abs(problem.targets - residual), 0)
+        f = where_or(counted_points(problem), abs(problem.targets - residual), 0.0)
         sums, (of_f, *ends) = sums_and_maxima(sums, [f, *_slopes(problem, beta, residual)])
         top, bottom = _interval(problem, ends)
         count, total = jnp.stack(sums).reshape(2, *top.shape)
@@ -188,7 +188,7 @@ class DualPoint(eqx.Module):
         elif bias is None:
             # The mean bias of the free points; where no point of a group is free, the midpoint of
             # the interval.
-            bias = jnp.where(count > 0, total / jnp.maximum(count, 1), middle(top, bottom))
+            bias = where(count > 0, total / jnp.maximum(count, 1), middle(top, bottom))
         size = problem.scale + of_f
         return DualPoint(
             beta=beta,
@@ -260,9 +260,34 @@ def bias_interval(
 
     At a solution m is no larger than M, and every bias in between is optimal. Where the sum is
     unconstrained, coefficients move one by one and the bias is zero: m is then at least zero, and M
-    at most zero. It is differentiable.
+    at most zero. Derivatives treat it as a constant.
     """
-    return _interval(problem, [jnp.max(v) for v in _slopes(problem, beta, residual)])
+    _, ends = sums_and_maxima([], _slopes(problem, beta, residual))
+    return _interval(problem, ends)
+
+
+def bias_without_free_points(
+    problem: BoxProblem, beta: Float[Array, " n"], residual: Float[Array, " n"]
+) -> Float[Array, "*groups"]:
+    """The `middle` of `bias_interval` for a sum that is constrained, differentiable.
+
+    The derivative of an end is the mean of those of the points at this end.
+    """
+    slopes = _slopes(problem, beta, residual)
+    _, ends = sums_and_maxima([], slopes)
+    at_ends = [(v == end) & jnp.isfinite(end) for v, end in zip(slopes, ends)]
+    counts, _ = sums_and_maxima([at_end.astype(beta.dtype) for at_end in at_ends], [])
+    half = len(slopes) // 2
+    biases = []
+    for group in range(half):
+        top, bottom = at_ends[group], at_ends[half + group]
+        n_top, n_bottom = counts[group], counts[half + group]
+        # Half of the mean at either end, or the mean at one end where the other is infinite.
+        both = jnp.where((n_top > 0) & (n_bottom > 0), 2, 1).astype(beta.dtype)
+        of_top = where_or(top, slopes[group] / jnp.maximum(n_top * both, 1), 0.0)
+        of_bottom = where_or(bottom, slopes[half + group] / jnp.maximum(n_bottom * both, 1), 0.0)
+        biases.append(jnp.sum(of_top - of_bottom))
+    return biases[0] if problem.second is None else jnp.stack(biases)
 
 
 def violation(
@@ -312,7 +337,7 @@ def middle(
 ) -> Float[Array, "*groups"]:
     """The midpoint of an interval; where one end is infinite, the other end."""
     bounded = jnp.isfinite(top) & jnp.isfinite(bottom)
-    ends = jnp.where(jnp.isfinite(top), top, 0) + jnp.where(jnp.isfinite(bottom), bottom, 0)
+    ends = where_or(jnp.isfinite(top), top, 0.0) + where_or(jnp.isfinite(bottom), bottom, 0.0)
     return ends / jnp.where(bounded, 2, 1).astype(top.dtype)
 
 

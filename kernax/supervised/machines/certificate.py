@@ -17,7 +17,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.numerics import eps_of, positive_or_one, sums_and_maxima
+from kernax.core.base.compiled import traced_once
+from kernax.core.base.numerics import eps_of, positive_or_one, sums_and_maxima, where, where_or
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.operators.operators import AbstractGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint, counted_points
@@ -47,6 +48,7 @@ class Certificate(eqx.Module):
         return Certificate(stats, jnp.array(False), first_that_holds([], RESULTS.nonfinite))
 
 
+@traced_once
 def certificate(point: DualPoint, problem: BoxProblem, tol: ArrayLike = 0.0) -> Certificate:
     """The duality gap of a point, and the status of a solve to a relative gap of `tol` that ends
     there.
@@ -92,7 +94,7 @@ def certificate(point: DualPoint, problem: BoxProblem, tol: ArrayLike = 0.0) -> 
             *problem.in_groups(beta, 0),
         ],
         [
-            *(jnp.where(counted, size, 0) for size in sizes),
+            *(where_or(counted, size, 0.0) for size in sizes),
             hard_above | hard_below,
             far_off,
             unknown,
@@ -132,13 +134,13 @@ def certificate(point: DualPoint, problem: BoxProblem, tol: ArrayLike = 0.0) -> 
         return (gap + missing * most_off) / positive_or_one(objective)
 
     is_moved = relative(gap, most_off) > tol
-    gap = jnp.where(is_moved, gap_moved, gap)
-    relative_gap = relative(gap, jnp.where(is_moved, most_moved, most_off))
+    gap = where(is_moved, gap_moved, gap)
+    relative_gap = relative(gap, where(is_moved, most_moved, most_off))
     primal = dual + gap
     objective = jnp.maximum(abs(primal), abs(dual))
 
     # The size of targets and of `K b + bias`; without targets, as for one class, that of K b alone.
-    size_of_values = jnp.where(of_targets != 0, problem.scale + of_f_and_bias, of_f)
+    size_of_values = where(of_targets != 0, problem.scale + of_f_and_bias, of_f)
     survives = (error <= tol * size_of_values) | (worst_gap <= tol * objective)
     finite = jnp.isfinite(relative_gap) & jnp.isfinite(primal) & jnp.isfinite(dual)
     finite = finite & jnp.all(jnp.isfinite(point.bias)) & ~some_infinite

@@ -16,8 +16,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from kernax.core.base.batching import each_of_vmap
+from kernax.core.base.compiled import traced_once
 from kernax.core.base.derivatives import implicit
-from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
+from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima, where, where_or
 from kernax.core.base.solution import void_unless_known
 from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.supervised.machines.active_set import (
@@ -74,8 +75,8 @@ def machine(
     )
     point = with_all_points_inside(point, scaled)
     # In the user's units the coefficients and the bias may over- or underflow.
-    beta = jnp.where(certified.finite, point.beta, jnp.nan)
-    bias = jnp.where(certified.finite, point.bias, jnp.nan)
+    beta = where_or(certified.finite, point.beta, jnp.nan)
+    bias = where_or(certified.finite, point.bias, jnp.nan)
     value = units.users(beta, bias)
     result = after_rescaling(certified.result, (beta, bias), units.solution(*value))
     stats = certified.stats | rescaled_objectives(certified.stats, units.objective)
@@ -135,16 +136,7 @@ def _solve_to_gap(
         # Without a barrier XLA computes functions of the bounds and targets before the loop, in
         # one small kernel each. Behind it, they are compiled into the kernels that use them.
         problem, now = _tied(given_problem, now)
-        # The solver's point at a tolerance relative to the targets, but no smaller than rounding.
-        goal = jnp.maximum(now.tol * problem.scale, now.point.rounding)
-        beta, steps = solver.solve(problem, now.point.beta, now.point.residual, goal)
-        # Set coefficients to zero or to a bound where they equal it up to rounding.
-        # Otherwise they would count as free.
-        _, ends = sums_and_maxima([], [beta, -beta])  # a reduction of two arrays is one kernel
-        near = 16 * eps_of(beta) * jnp.maximum(*ends)
-        for bound in (jnp.zeros((), beta.dtype), problem.low, problem.high):
-            beta = jnp.where(abs(beta - bound) <= near, bound, beta)
-        point = DualPoint.of(problem, beta, problem.residual(beta), now.point.steps + steps)
+        point = _solved_by(solver, problem, now.point, now.tol)
         optimal = jnp.array(True)
         factor = now.factor
         if exact:
@@ -158,7 +150,7 @@ def _solve_to_gap(
         # A member of a batch that is done gets an infinite tolerance, so that its solver takes no
         # more steps.
         return _CertifiedPoint(
-            point, certified, factor, jnp.where(done, jnp.inf, now.tol / 10), done
+            point, certified, factor, where_or(~done, now.tol / 10, jnp.inf), done
         )
 
     given_problem = problem
@@ -186,6 +178,22 @@ def _solve_to_gap(
     first = _CertifiedPoint(point, nothing, no_factor(problem), tol, jnp.array(False))
     end = lax.while_loop(go_on, solve_once, first)
     return end.point, end.certified, end.factor
+
+
+@traced_once
+def _solved_by(
+    solver: AbstractDualSolver, problem: BoxProblem, start: DualPoint, tol: Float[Array, ""]
+) -> DualPoint:
+    """The solver's point at a tolerance relative to the targets, but no smaller than rounding."""
+    goal = jnp.maximum(tol * problem.scale, start.rounding)
+    beta, steps = solver.solve(problem, start.beta, start.residual, goal)
+    # Set coefficients to zero or to a bound where they equal it up to rounding.
+    # Otherwise they would count as free.
+    _, ends = sums_and_maxima([], [beta, -beta])  # a reduction of two arrays is one kernel
+    near = 16 * eps_of(beta) * jnp.maximum(*ends)
+    for bound in (jnp.zeros_like(beta), problem.low, problem.high):
+        beta = where(abs(beta - bound) <= near, bound, beta)
+    return DualPoint.of(problem, beta, problem.residual(beta), start.steps + steps)
 
 
 def _tied(problem: BoxProblem, now: _CertifiedPoint) -> tuple[BoxProblem, _CertifiedPoint]:

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima
+from kernax.core.base.numerics import eps_of, stop_gradient, sums_and_maxima, where, where_or
 from kernax.core.base.powers import PowersOfTwo, exponent_of
 from kernax.core.base.solution import RESULTS, first_that_holds
 from kernax.core.operators.operators import ScaledGram
@@ -38,11 +38,11 @@ class ProblemUnits(eqx.Module):
     @staticmethod
     def of(problem: BoxProblem) -> "ProblemUnits":
         """The units of a problem."""
-        low, high = (jnp.where(jnp.isfinite(v), abs(v), 0) for v in (problem.low, problem.high))
+        low, high = (where_or(jnp.isfinite(v), abs(v), 0.0) for v in (problem.low, problem.high))
         _, (variance, *ends) = sums_and_maxima([], [abs(problem.diagonal()), low, high])
         largest = jnp.maximum(*ends)
         of_f, of_K, of_largest = map(exponent_of, (problem.scale, variance, largest))
-        of_K = jnp.where(largest > 0, jnp.maximum(of_K, of_f - of_largest), of_K)
+        of_K = where(largest > 0, jnp.maximum(of_K, of_f - of_largest), of_K)
         of_beta = of_f - of_K
         # All six powers are computed together, as one small kernel each would take longer to
         # compile.

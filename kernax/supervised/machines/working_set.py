@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.numerics import eps_of, tree_where, where, where_or
+from kernax.core.base.numerics import eps_of, sums_and_maxima, tree_where, where, where_or
 from kernax.supervised.machines.box_problem import BoxProblem, one_sided_slopes
 
 _CHECK_EVERY = 16  # steps between two checks of the violation
@@ -94,7 +95,7 @@ class WorkingSet(eqx.Module):
         padding = _Padding.of(len(K), phantom=problem.total is None)
         index = jnp.arange(len(K) + padding.added, dtype=jnp.int32)
         # K with -inf on its diagonal.
-        without_diagonal = jnp.where(index[:, None] == index[None, :], -jnp.inf, padding.zeros(K))
+        without_diagonal = where_or(index[:, None] != index[None, :], padding.zeros(K), -jnp.inf)
         return WorkingSet(
             K=without_diagonal,
             diagonal=padding.zeros(problem.diagonal()[places]),
@@ -142,15 +143,15 @@ class WorkingSet(eqx.Module):
     def _violation(self, now: WorkingState) -> Float[Array, ""]:
         """How far the pair that violates optimality most violates it."""
         if self.second is None:
-            top, minus_bottom = jnp.max(jnp.stack([now.up, -now.down], 1), 0)
+            _, (top, minus_bottom) = sums_and_maxima([], [now.up, -now.down])
             return top + minus_bottom
-        of_first = jnp.max(now.up, where=~self.second, initial=-jnp.inf) - jnp.min(
-            now.down, where=~self.second, initial=jnp.inf
-        )
-        of_second = jnp.max(now.up, where=self.second, initial=-jnp.inf) - jnp.min(
-            now.down, where=self.second, initial=jnp.inf
-        )
-        return jnp.maximum(of_first, of_second)
+        slopes = [
+            jnp.where(is_member, slope, -jnp.inf)
+            for is_member in (~self.second, self.second)
+            for slope in (now.up, -now.down)
+        ]
+        _, (top_1, minus_bottom_1, top_2, minus_bottom_2) = sums_and_maxima([], slopes)
+        return jnp.maximum(top_1 + minus_bottom_1, top_2 + minus_bottom_2)
 
     def _step(
         self, now: WorkingState, floor: Float[Array, ""], moves: Bool[Array, ""]
@@ -168,7 +169,8 @@ class WorkingSet(eqx.Module):
         # A step t along e_i - e_j lowers the objective by `b_ij t - a_ij t^2 / 2`; without bounds
         # the best one is `b_ij / a_ij`.
         diagonals = point_i.diagonal + point_j.diagonal
-        a_ij = jnp.maximum(diagonals - 2 * pair.K_i[pair.j], floor)
+        K_ij = _entry(pair.K_i, pair.j)
+        a_ij = jnp.maximum(diagonals - 2 * K_ij, floor)
         b_ij = point_i.now.up - point_j.now.down
         best = b_ij / a_ij
         # It ends at a bound or at zero, where |b| has a kink. Nothing moves if the pair does not
@@ -185,8 +187,8 @@ class WorkingSet(eqx.Module):
         # The residual targets - K b falls by step (K_ii - K_ij) at i and by step (K_ij - K_jj) at
         # j. The slopes of both are computed from it, because one is infinite at a bound, and both
         # jump where a coefficient leaves zero.
-        change_i = step * (point_i.diagonal - pair.K_j[pair.i])
-        change_j = step * (pair.K_i[pair.j] - point_j.diagonal)
+        change_i = step * (point_i.diagonal - _entry(pair.K_j, pair.i))
+        change_j = step * (K_ij - point_j.diagonal)
         moved_i = point_i.moved(beta_i, point_i.residual_from_up - change_i)
         moved_j = point_j.moved(beta_j, point_j.residual_from_down - change_j)
         of_i, of_j = tree_where(moves, (moved_i, moved_j), (point_i.now, point_j.now))
@@ -208,15 +210,15 @@ class WorkingSet(eqx.Module):
             return self._pair_of_a_group(now, floor)
         # 1. i is the coefficient whose rise lowers the objective fastest.
         i, up_i = _argmax(now.up)
-        K_i = self.K[i]
+        K_i = _entry(self.K, i)
         # 2. j is the one that lowers it most together with i, among those with b_ij > 0.
         b = up_i - now.down
-        a = jnp.maximum(self.diagonal[i] + self.diagonal - 2 * K_i, floor)
+        a = jnp.maximum(_entry(self.diagonal, i) + self.diagonal - 2 * K_i, floor)
         j, decrease = _argmax(where_or(b > 0, b * b / a, -jnp.inf))
 
         point_i = self._member(i, now, up_i)
-        point_j = self._member(j, now, now.up[j])
-        return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
+        point_j = self._member(j, now, _entry(now.up, j))
+        return _Pair(i, j, decrease > 0, K_i, _entry(self.K, j), point_i, point_j)
 
     def _pair_of_a_group(self, now: WorkingState, floor: Float[Array, ""]) -> "_Pair":
         """The same for two groups, each with its own i (Chang & Lin 2001)."""
@@ -224,26 +226,26 @@ class WorkingSet(eqx.Module):
         assert second is not None
         i_1, up_1 = _argmax(jnp.where(second, -jnp.inf, now.up))
         i_2, up_2 = _argmax(jnp.where(second, now.up, -jnp.inf))
-        K_1, K_2 = self.K[i_1], self.K[i_2]
+        K_1, K_2 = _entry(self.K, i_1), _entry(self.K, i_2)
         # For each t the i of its group.
         b = jnp.where(second, up_2, up_1) - now.down
-        curvature_1 = self.diagonal[i_1] + self.diagonal - 2 * K_1
-        curvature_2 = self.diagonal[i_2] + self.diagonal - 2 * K_2
+        curvature_1 = _entry(self.diagonal, i_1) + self.diagonal - 2 * K_1
+        curvature_2 = _entry(self.diagonal, i_2) + self.diagonal - 2 * K_2
         a = jnp.maximum(jnp.where(second, curvature_2, curvature_1), floor)
         j, decrease = _argmax(where_or(b > 0, b * b / a, -jnp.inf))
-        i, up_i, K_i = tree_where(second[j], (i_2, up_2, K_2), (i_1, up_1, K_1))
+        i, up_i, K_i = tree_where(_entry(second, j), (i_2, up_2, K_2), (i_1, up_1, K_1))
         point_i = self._member(i, now, up_i)
-        point_j = self._member(j, now, now.up[j])
-        return _Pair(i, j, decrease > 0, K_i, self.K[j], point_i, point_j)
+        point_j = self._member(j, now, _entry(now.up, j))
+        return _Pair(i, j, decrease > 0, K_i, _entry(self.K, j), point_i, point_j)
 
     def _member(self, i: Int[Array, ""], now: WorkingState, up: Float[Array, ""]) -> "_Member":
         """Point i, given its slope up: reading it again made a step a tenth slower."""
         return _Member(
-            now=WorkingState(now.beta[i], up, now.down[i]),
-            low=self.low[i],
-            high=self.high[i],
-            epsilon=self.epsilon[i],
-            diagonal=self.diagonal[i],
+            now=WorkingState(_entry(now.beta, i), up, _entry(now.down, i)),
+            low=_entry(self.low, i),
+            high=_entry(self.high, i),
+            epsilon=_entry(self.epsilon, i),
+            diagonal=_entry(self.diagonal, i),
         )
 
 
@@ -264,12 +266,12 @@ class _Member(eqx.Module):
     @property
     def end_of_rise(self) -> Float[Array, ""]:
         """How far a coefficient may rise in one step: from below zero to zero, the kink of |b|."""
-        return jnp.where(self.now.beta < 0, 0, self.high)
+        return where_or(~(self.now.beta < 0), self.high, 0.0)
 
     @property
     def end_of_fall(self) -> Float[Array, ""]:
         """How far a coefficient may fall in one step: from above zero to zero, the kink of |b|."""
-        return jnp.where(self.now.beta > 0, 0, self.low)
+        return where_or(~(self.now.beta > 0), self.low, 0.0)
 
     @property
     def residual_from_up(self) -> Float[Array, ""]:
@@ -297,6 +299,13 @@ class _Pair(eqx.Module):
     point_j: _Member
 
 
+def _entry(v: Array, i: Int[Array, ""]) -> Array:
+    """`v[i]` for an index in the range, without the operations that wrap negative indices."""
+    start = (i, *[np.zeros((), i.dtype)] * (v.ndim - 1))
+    row = lax.dynamic_slice(v, start, (1, *v.shape[1:]), allow_negative_indices=False)
+    return lax.squeeze(row, (0,))
+
+
 def _lanes(m: int) -> int:
     """The number of lanes of `_argmax`; vectors are padded to a multiple of it.
 
@@ -315,4 +324,4 @@ def _argmax(v: Float[Array, " m"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
     tops = jnp.max(table, 0)
     lane = jnp.argmax(tops).astype(jnp.int32)
     row = jnp.argmax(table[:, lane]).astype(jnp.int32)
-    return row * lanes + lane, tops[lane]
+    return row * lanes + lane, _entry(tops, lane)
