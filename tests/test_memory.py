@@ -177,7 +177,7 @@ ALONG_A_LINE = pytest.param("sample along a line", marks=needs_x32)  # float64 t
 def test_a_verb_of_smaller_matrices_allocates_what_the_table_says(verb):
     """Measured in float64 and float32: 3.1 and 4.1 for sgpr and its bound, 1.06 for the choice of
     inducing points; 6.3 and 6.5 for nystrom, 10.5 and 9.7 for falkon; 12.3 and 12.6 for svgp, 18.7
-    and 16.1 with an optimiser, 5.4 and 4.7 for its bound; 3.8 and 5.2 for draws along a line.
+    and 16.1 with an optimiser, 5.2 and 4.2 for its bound; 3.8 and 5.2 for draws along a line.
     """
     call, arguments, numbers = SMALLER[verb]
     matrices = allocated(call, *arguments) / numbers

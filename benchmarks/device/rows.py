@@ -260,9 +260,7 @@ def product(d, block):
 
 
 def product_in_tiles(rows):
-    """`K v` in three columns by tiles of K in memory, two of which have as many entries as `rows`
-    rows of K.
-    """
+    """`K v` in three columns, by tiles of K in memory with `rows * n / 2` entries each."""
 
     def program(n, precision):
         def multiplied(s, X, v):

@@ -46,6 +46,9 @@ NO_COLUMN = (
     "text takes the name of a column in quotes and a string kernel, as in text('name', spectrum(3))"
 )
 _FORMS = {NORMALISED: NO_OPERAND, OF_COLUMN: NO_COLUMN, ON: NO_PLACE}
+# For each form how many arguments it takes, and which of them is a kernel.
+_KERNEL_OF = {NORMALISED: (1, 0), OF_COLUMN: (2, 1), ON: (2, 0)}
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 # Limits of expressions.
 _LONGEST = 1000  # characters
@@ -57,7 +60,7 @@ TOO_DEEP = (
 
 
 def check_word(name: str, called: bool = False) -> None:
-    """Raises ValueError, with a hint, for any other word than the name of a kernel."""
+    """Raises ValueError, with a hint, unless `name` is the name of a kernel."""
     if name in OF_NUMBERS or name in OF_STRINGS:
         return
     if name in _FORMS:
@@ -89,15 +92,17 @@ def check_words(text: str) -> None:
         node = nodes.pop()
         if isinstance(node, ast.Name):
             check_word(node.id)
-        elif isinstance(node, ast.BinOp):
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
             nodes += [node.right, node.left]
-        elif isinstance(node, ast.UnaryOp):
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
             nodes.append(node.operand)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in _FORMS:
-                nodes += reversed(node.args)
-            else:
+            if node.func.id not in _FORMS:
                 check_word(node.func.id, called=True)
+                continue
+            n_arguments, place = _KERNEL_OF[node.func.id]
+            if len(node.args) == n_arguments and not node.keywords:
+                nodes.append(node.args[place])
 
 
 def syntax_of(text: str) -> ast.expr:

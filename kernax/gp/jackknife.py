@@ -24,7 +24,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, as_process
 
-_FOOTPRINT = Footprint("jackknife_plus", 3.8)
+_FOOTPRINT = Footprint("jackknife_plus", 3.6)
 
 
 class _Folds(eqx.Module):

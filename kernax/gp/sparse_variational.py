@@ -51,7 +51,7 @@ from kernax.gp.process import GaussianProcess
 _FEWER = "fewer inducing points"
 _SVGP = Footprint("svgp", 12.7, fewer=_FEWER)
 _LEARNED = Footprint("svgp with an optimiser", 20.0, fewer=_FEWER)
-_BOUND = Footprint("svgp_bound", 5.5, fewer=_FEWER)
+_BOUND = Footprint("svgp_bound", 5.1, fewer=_FEWER)
 
 _STILL = optax.identity()
 _RATE = Interval(0.0, 1.0, (False, True))

@@ -1,4 +1,6 @@
-"""The names of kernax.kernels, and the module that each comes from."""
+"""The names of kernax.kernels, and the module that each comes from: for type checkers, and for the
+imports on first use. Tests compare them with the table of kernels.
+"""
 
 from kernax.core.functionals.linear_functionals import OfFunctionals
 from kernax.core.functionals.stein import SteinKernel

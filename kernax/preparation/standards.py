@@ -111,8 +111,9 @@ def _standards(values: ArrayLike, weights: ArrayLike | None, names: Sequence[str
         first = array[xp.argmax(present)]
         share = w / xp.sum(w)
         rest = array - first[None]
-        # A row of weight zero has a derivative in its weight if its square is a float.
-        reach = 1e-3 * float(jnp.finfo(array.dtype).max) ** 0.5
+        # A row of weight zero has derivatives in its weight if its fourth power, which the second
+        # derivative contains, is a float.
+        reach = 1e-3 * float(jnp.finfo(array.dtype).max) ** 0.25
         counts = present | (abs(rest) < reach)
         rest = xp.where(counts, rest, 0)
         shift = xp.sum(share * rest, 0)

@@ -19,7 +19,7 @@ from kernax.cli.notation import (
     compared,
     parameter_names,
 )
-from kernax.cli.words import OF_NUMBERS, OF_STRINGS
+from kernax.cli.words import OF_NUMBERS, OF_STRINGS, check_words
 from kernax.core.base.parameters import parameters
 from kernax.preparation import Standards
 from kernax.preparation.encoders import Number, Text, Tokens
@@ -33,6 +33,13 @@ DEFAULT = np.sqrt(3)  # the lengthscale that a text does not mention, for points
 def assert_same(text, kernel, rng, dimensions=None):
     X = jnp.asarray(rng.normal(size=(6, 3)), float)
     np.testing.assert_array_equal(kx.gram(parse_kernel(text, dimensions), X), kx.gram(kernel, X))
+
+
+def _refusal_of_words(text):
+    try:
+        check_words(text)
+    except ValueError as refusal:
+        return str(refusal)
 
 
 def test_the_words_are_those_of_the_table_of_kernels():
@@ -269,6 +276,11 @@ def test_every_parameter_of_a_parsed_kernel_is_learnable():
         ("rbf" + ".x" * 498, "nested too deeply"),
         ("rbf(" + "-" * 900 + "1)", "nested too deeply"),
         ("rbf" + "**2" * 300, "nested too deeply"),
+        ("text(name, spectrum(3))", "text takes the name of a column in quotes"),
+        ("on(rbf, x)", "the column of on must be a positive integer"),
+        ("normalised(linear, x)", "normalised takes one kernel"),
+        ("rbf // foo", "has no meaning in a kernel expression"),
+        ("~foo", "has no meaning in a kernel expression"),
     ],
 )
 def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
@@ -276,6 +288,7 @@ def test_what_is_no_kernel_is_refused_in_one_sentence(text, words):
         parse_kernel(text, dimensions=3)
     message = str(refused.value)
     assert words in message
+    assert _refusal_of_words(text) in (message, None)  # the command line checks the words first
     assert "\n" not in message
     assert len(message) < 250  # the names of all kernels take 200
 

@@ -76,6 +76,22 @@ def test_rows_of_weight_zero_leave_no_trace_in_standards_however_large_they_are(
         np.testing.assert_allclose(found.scale, wanted.scale, rtol=TOLERANCE["value"])
 
 
+@pytest.mark.parametrize("far", [2.0, 1e6, 1e12, np.finfo(DTYPE).max])
+def test_standards_have_second_derivatives_however_far_a_row_of_weight_zero_is(X, far):
+    def second(values, w, direction):
+        scales = lambda w: jnp.sum(standards_of(values, w).scale)
+        return jax.jit(lambda w: jax.jvp(jax.grad(scales), (w,), (direction,))[1])(w)
+
+    w = jnp.asarray([1, 2, 1, 0], DTYPE)
+    spoilt = jnp.asarray(X[:4]).at[3, 0].set(far)
+    assert jnp.all(jnp.isfinite(second(spoilt, w, jnp.ones_like(w))))
+    # Where the weight of that row does not move, those of the others have theirs.
+    found = second(spoilt, w, jnp.sign(w))
+    wanted = second(spoilt[:3], w[:3], jnp.ones(3, DTYPE))
+    tolerance = 1e4 * np.finfo(DTYPE).eps
+    np.testing.assert_allclose(found[:3], wanted, rtol=tolerance, atol=tolerance)
+
+
 def test_large_numbers_that_differ_little_keep_their_digits(rng):
     """The deviation of float32 numbers near 2^20, which are multiples of 1/8, is exact to rounding;
     so is that of NumPy's float64 numbers near 1e9, in a process without 64-bit mode as well.

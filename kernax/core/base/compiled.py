@@ -86,8 +86,8 @@ def compiled(function: Callable) -> Callable:
 
 
 def traced_once(function: Callable) -> Callable:
-    """The function, traced once for arguments of one structure, of the same shapes and dtypes; its
-    operations become part of the program of the caller.
+    """The function, traced once inside of a `compiled` function for arguments of one structure, of
+    the same shapes and dtypes; its operations become part of the program of the caller.
 
     It is for functions that occur several times in a program, such as in a solver and in the solver
     that replaces it where it is differentiated. What is not an array in the arguments must be

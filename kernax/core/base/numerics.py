@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import is_staging
@@ -37,7 +37,7 @@ def dot(a: PyTree, b: PyTree) -> Array:
     Products in TF32 or bfloat16 would ruin a distance.
     """
     products = jax.tree.leaves(jax.tree.map(_dot_of_leaves, a, b))
-    return jnp.asarray(sum(products[1:], products[0]))
+    return jnp.asarray(sum(products[1:], products[0]) if products else 0)
 
 
 def _dot_of_leaves(u: Array, v: Array) -> Array:
@@ -86,19 +86,25 @@ def main_diagonal(A: Float[Array, "n n"]) -> Float[Array, " n"]:
 def plus_diagonal(A: Float[Array, "n n"], diagonal: Float[Array, "*n"]) -> Float[Array, "n n"]:
     """`A + diag(diagonal)`, for a vector or a number."""
     # A_ij + d_i for all j, of which i = j is used: one selection in place of a scatter.
-    n = len(A)
-    everywhere = A + jnp.broadcast_to(diagonal, n)[:, None]
-    # i = j + 0, with a zero that is tied to the diagonal. Out of a loop, such as that over jitter,
-    # XLA would move the comparison, as n^2 booleans and two kernels more to compile.
-    zero, _ = lax.optimization_barrier((np.zeros((), np.int32), stop_gradient(diagonal)))
-    i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
-    return lax.select(i == j + zero, everywhere, A)
+    everywhere = A + jnp.broadcast_to(diagonal, len(A))[:, None]
+    i, j = rows_and_columns(len(A), diagonal)
+    return lax.select(i == j, everywhere, A)
 
 
-def is_on_diagonal(n: int) -> Bool[Array, "n n"]:
-    """Whether `i = j`."""
+def rows_and_columns(
+    n: int, of_loop: Array | None = None
+) -> tuple[Int[Array, "n n"], Int[Array, "n n"]]:
+    """The row i and the column j of each entry of a matrix.
+
+    Inside of a loop, such as that over jitter, `of_loop` is an array that changes there. XLA then
+    compares i and j where that is used; otherwise it would do so before the loop, and store n^2
+    booleans, with two kernels more to compile.
+    """
     i, j = (lax.broadcasted_iota(jnp.int32, (n, n), axis) for axis in (0, 1))
-    return i == j
+    if of_loop is None:
+        return i, j
+    zero, _ = lax.optimization_barrier((np.zeros((), np.int32), stop_gradient(of_loop)))
+    return i, j + zero
 
 
 def expand_to(vector: Array, columns: Array) -> Array:

@@ -42,6 +42,8 @@ def _lines() -> ModuleType | None:
     """The module of points along a line, with their factor; None in a copy without it."""
     try:
         from kernax.core.line import line_draws
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as missing:
+        if missing.name != "kernax.core.line":
+            raise
         return None
     return line_draws

@@ -74,7 +74,7 @@ def factor_of_gram(
 
         def with_jitter(K: Float[Array, "m m"]) -> CholeskyFactor:
             jittered = cholesky_factor(DenseGram(K + jitter * jnp.eye(len(K), dtype=K.dtype)))
-            return CholeskyFactor(jittered.packed, jittered.jitter + jitter, jittered.exists)
+            return CholeskyFactor(jittered.upper, jittered.jitter + jitter, jittered.exists)
 
         factor = lax.cond(sound, lambda K: plain, with_jitter, fixed)
     finite = jnp.all(jnp.isfinite(K))

@@ -114,7 +114,7 @@ def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
     # A QR may change the signs of rows; a Cholesky factor has a positive diagonal.
     upper = jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None] * upper
     exists = jnp.all(jnp.diagonal(upper) > 0)  # false for NaN
-    return CholeskyFactor(upper.reshape(-1), jnp.zeros((), R.dtype), exists)
+    return CholeskyFactor(upper, jnp.zeros((), R.dtype), exists)
 
 
 class LowRankInverse(AbstractInverse):

@@ -17,7 +17,7 @@ from kernax.core.base.batching import on_cpu_or_elsewhere
 from kernax.core.base.boundary import count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.derivatives import custom_jvp
-from kernax.core.base.numerics import is_on_diagonal, matmul, stop_gradient
+from kernax.core.base.numerics import matmul, rows_and_columns, stop_gradient
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, whole_on_each
@@ -80,7 +80,8 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     # k(x, x) already.
     diagonal = _diagonal(*stop_gradient((kernel, X)))
     in_rows = lax.broadcast_in_dim(diagonal.astype(symmetric.dtype), (n, n), (0,))
-    exact = lax.select(is_on_diagonal(n), in_rows, lax.stop_gradient(symmetric))
+    i, j = rows_and_columns(n)
+    exact = lax.select(i == j, in_rows, lax.stop_gradient(symmetric))
     return CheckedPairs(_valued(K, exact), _all_finite(exact), (diagonal,))
 
 

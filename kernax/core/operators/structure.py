@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, PyTree
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.operators import AbstractGram
 
-# From so many points on a structure may be used by default. On two cores the line is faster than
-# the Cholesky factor from about a hundred points on (9 states: 2.5 against 13 ms at 1000); below,
-# results stay bitwise those of the matrix.
+# From so many points on a structure may be used by default; fewer do not import `core/line`. On two
+# cores the line is faster than the Cholesky factor from about a hundred points on (9 states: 2.5
+# against 13 ms at 1000); below, results stay bitwise those of the matrix.
 MANY_POINTS = 1000
 
 

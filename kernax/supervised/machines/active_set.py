@@ -190,7 +190,7 @@ def no_factor(problem: BoxProblem) -> CholeskyFactor | None:
     if _sizes(_largest_size(problem.operator, n)) != [n]:
         return None
     zero = jnp.zeros((), problem.targets.dtype)
-    return CholeskyFactor(jnp.zeros_like(zero, shape=n * n), zero, jnp.array(True))
+    return CholeskyFactor(jnp.zeros_like(zero, shape=(n, n)), zero, jnp.array(True))
 
 
 def _solve_in_the_smallest_size(

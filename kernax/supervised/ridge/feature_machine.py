@@ -26,7 +26,7 @@ from kernax.core.linalg.solves import square_root
 from kernax.core.operators.memory import Footprint
 from kernax.supervised.ridge.ridge import influence_on, ridge_of_task, targets_in_unit
 
-_FOOTPRINT = Footprint("recursive_feature_machine", 6.4)
+_FOOTPRINT = Footprint("recursive_feature_machine", 6.2)
 
 
 def recursive_feature_machine(
