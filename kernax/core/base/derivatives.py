@@ -220,6 +220,9 @@ def _batched(axis_size, axis_name, _, operands, axes, **parameters):
 ad.primitive_jvps[_custom_jvp_p] = _differentiated
 batching.axis_primitive_batchers[_custom_jvp_p] = _batched
 mlir.register_lowering(_custom_jvp_p, mlir.lower_fun(_evaluated, multiple_results=True))
+# From version 0.12 on, JAX replaces operations such as `jnp.searchsorted` by simpler ones, after
+# derivatives are taken. It calls this for a function with such operations.
+_custom_jvp_p.to_lojax = _evaluated
 
 
 @custom_jvp
