@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import io
 import itertools
+import os
 import re
 import warnings
 import zlib
@@ -238,7 +239,7 @@ def check_table(path: Path) -> None:
         raise ValueError(f"{path} is a folder, not a CSV file")
     if path.is_char_device() or path.is_block_device():  # such as /dev/zero, which has no end
         raise ValueError(f"{path} is a device, not a CSV file")
-    if not path.exists():
+    if not os.path.lexists(path):  # what a link leads to is found out by reading
         raise ValueError(f"there is no file {path}")
 
 
@@ -249,6 +250,8 @@ def _text(path: Path) -> str:
         if contents.startswith(b"\x1f\x8b"):
             contents = gzip.decompress(contents)
         return _decoded(path, contents)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
     except EOFError:
         raise ValueError(f"{path} is compressed by gzip, and cut short") from None
     except (OSError, zlib.error) as problem:

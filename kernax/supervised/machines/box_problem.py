@@ -277,16 +277,17 @@ def bias_without_free_points(
     _, ends = sums_and_maxima([], slopes)
     at_ends = [(v == end) & jnp.isfinite(end) for v, end in zip(slopes, ends)]
     counts, _ = sums_and_maxima([at_end.astype(beta.dtype) for at_end in at_ends], [])
-    half = len(slopes) // 2
+    of_ends = list(zip(slopes, at_ends, counts))
+    n_groups = len(slopes) // 2
     biases = []
-    for group in range(half):
-        top, bottom = at_ends[group], at_ends[half + group]
-        n_top, n_bottom = counts[group], counts[half + group]
-        # Half of the mean at either end, or the mean at one end where the other is infinite.
-        both = jnp.where((n_top > 0) & (n_bottom > 0), 2, 1).astype(beta.dtype)
-        of_top = where_or(top, slopes[group] / jnp.maximum(n_top * both, 1), 0.0)
-        of_bottom = where_or(bottom, slopes[half + group] / jnp.maximum(n_bottom * both, 1), 0.0)
-        biases.append(jnp.sum(of_top - of_bottom))
+    for of_top, of_bottom in zip(of_ends[:n_groups], of_ends[n_groups:]):
+        up, at_top, n_top = of_top
+        minus_down, at_bottom, n_bottom = of_bottom
+        # (m + M) / 2, or the one of them that is finite. An end is the mean of the slopes at it.
+        n_ends = jnp.where((n_top > 0) & (n_bottom > 0), 2, 1).astype(beta.dtype)
+        share_of_top = where_or(at_top, up / jnp.maximum(n_top * n_ends, 1), 0.0)
+        share_of_bottom = where_or(at_bottom, minus_down / jnp.maximum(n_bottom * n_ends, 1), 0.0)
+        biases.append(jnp.sum(share_of_top - share_of_bottom))
     return biases[0] if problem.second is None else jnp.stack(biases)
 
 
