@@ -31,48 +31,48 @@ _NUMBERS = ("scale", "size", "X", "y", "weights", "offset", "Z", "strength")
 _HEADER = ("program", "value", "gradient")
 
 
-def data() -> tuple[jax.Array, jax.Array, jax.Array]:
+def data(points: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Points, targets and signs, which are no part of a trace."""
-    X = np.random.default_rng(0).normal(size=(POINTS, 3))
+    X = np.random.default_rng(0).normal(size=(points, 3))
     y = np.sin(X[:, 0])
     with jax.ensure_compile_time_eval():
         return jnp.asarray(X), jnp.asarray(y), jnp.asarray(np.sign(y))
 
 
-def gram(lengthscale):
-    (X, _, _) = data()
+def gram(lengthscale, points=POINTS):
+    (X, _, _) = data(points)
     return jnp.sum(kx.gram(kx.RBF(lengthscale), X))
 
 
-def kernel_ridge(lengthscale):
-    (X, y, _) = data()
+def kernel_ridge(lengthscale, points=POINTS):
+    (X, y, _) = data(points)
     return jnp.sum(kx.kernel_ridge(kx.RBF(lengthscale), X, y, 0.1, throw=False).value.coefficients)
 
 
-def leave_one_out(lengthscale):
-    (X, y, _) = data()
+def leave_one_out(lengthscale, points=POINTS):
+    (X, y, _) = data(points)
     return jnp.mean(kx.leave_one_out(kx.RBF(lengthscale), X, y, 0.1) ** 2)
 
 
-def log_marginal_likelihood(lengthscale):
-    (X, y, _) = data()
+def log_marginal_likelihood(lengthscale, points=POINTS):
+    (X, y, _) = data(points)
     return kx.log_marginal_likelihood(kx.RBF(lengthscale), X, y, 0.1)
 
 
-def condition(lengthscale):
+def condition(lengthscale, points=POINTS):
     """The mean at one point."""
-    (X, y, _) = data()
+    (X, y, _) = data(points)
     process = kx.GaussianProcess(kx.RBF(lengthscale))
     return kx.condition(process, X, y, 0.1, throw=False).value.mean(X[0])
 
 
-def svm(lengthscale):
-    (X, _, signs) = data()
+def svm(lengthscale, points=POINTS):
+    (X, _, signs) = data(points)
     return jnp.sum(kx.svm(kx.RBF(lengthscale), X, signs, 1.0, throw=False).value.coefficients)
 
 
-def kernel_logistic(lengthscale):
-    (X, _, signs) = data()
+def kernel_logistic(lengthscale, points=POINTS):
+    (X, _, signs) = data(points)
     f = kx.kernel_logistic(kx.RBF(lengthscale), X, signs, 0.1, throw=False).value
     return jnp.sum(f.coefficients)
 
@@ -152,8 +152,8 @@ def rows(names: Sequence[str] = ()) -> tuple[list[tuple], list[tuple]]:
     return functions, of_learners
 
 
-def table(lines: Iterable[tuple]) -> str:
-    cells = [_HEADER, ["---"] * len(_HEADER), *lines]
+def table(lines: Iterable[tuple], header: Sequence[str] = _HEADER) -> str:
+    cells = [header, ["---"] * len(header), *lines]
     return "\n".join(
         f"| {' | '.join('' if cell is None else str(cell) for cell in row)} |" for row in cells
     )
