@@ -86,12 +86,12 @@ def compiled(function: Callable) -> Callable:
 
 
 def traced_once(function: Callable) -> Callable:
-    """The function, traced once inside of a `compiled` function for arguments of one structure, of
-    the same shapes and dtypes; its operations become part of the program of the caller.
+    """A function that JAX traces once, although a program contains it several times.
 
-    It is for functions that occur several times in a program, such as in a solver and in the solver
-    that replaces it where it is differentiated. What is not an array in the arguments must be
-    hashable.
+    A solver is an example, which also occurs in the exact solver that replaces it where it is
+    differentiated. Inside of a `compiled` function, calls with arguments of the same structure,
+    shapes and dtypes share one trace. The operations become part of the caller's program, as if the
+    function were called directly. What is not an array in the arguments must be hashable.
     """
     options: Any = {"inline": True}
     return eqx.filter_jit(function, **options)

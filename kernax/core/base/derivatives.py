@@ -60,6 +60,7 @@ class custom_jvp:
     def __init__(self, function: Callable):
         self.function = function
         self.rule: Callable | None = None
+        # For other rules the value is not computed: it would be in the program twice.
         self.takes_value = False
         functools.update_wrapper(self, function)
 
