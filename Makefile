@@ -70,7 +70,7 @@ api: .venv/pip
 docs: .venv/docs
 	$(BIN)/python docs/write_site.py
 
-# Some 30 minutes on two quiet cores: every question, and the table of benchmarks/README.md.
+# Some 30 minutes on two quiet cores: every question, and the tables of benchmarks/README.md and docs/speed.md.
 bench: .venv/bench
 	$(BIN)/python -m benchmarks --record
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import bars, report
+from benchmarks import bars, report, speed_page
 from benchmarks.harness import results
 
 NAMES = (
@@ -35,7 +35,7 @@ NAMES = (
     "processes",
     "classification",
     "matrix_free",
-    "machines",
+    "svm",
     "streaming",
     "strings",
     "components",
@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="write the figures to results/bars.json and the table of README.md",
+        help="write the figures to results/bars.json and the tables of README.md and docs/speed.md",
     )
     parser.add_argument(
         "--quick",
@@ -174,6 +174,7 @@ def answer(name: str, quick: bool, file: Path | None, recorded: bool) -> int:
     if recorded:
         bars.update(name, environment | {"asks": asks, "seconds": seconds, "cases": records})
         bars.write_page(NAMES)
+        speed_page.write()
     return 0 if right else 1
 
 

@@ -1,8 +1,8 @@
 """How long does it take to choose a ridge, a C and a lengthscale by cross-validation?
 
-5 folds of n = 500 for 20 lengthscales times 20 ridges, and times 20 prices C of a machine, against
+5 folds of n = 500 for 20 lengthscales times 20 ridges, and times 20 prices C of an SVM, against
 scikit-learn's `GridSearchCV(n_jobs=2)` on the same folds. kernax takes all ridges of a fold from
-one factorisation, starts each machine from that of the C before, and spreads the lengthscales over
+one factorisation, starts each SVM from that of the C before, and spreads the lengthscales over
 the cores. float64; what is compared are the mean scores.
 """
 
@@ -25,7 +25,7 @@ def cases(quick):
         rounds = 1 if quick else 2
         yield _of_ridges(X, f + 0.3 * noise, folds, scales, np.geomspace(1e-3, 10, count), rounds)
         y = np.where(f + 0.3 * noise > np.median(f), 1.0, -1.0)
-        yield _of_machines(X, y, folds, scales, np.geomspace(0.1, 100, count), rounds)
+        yield _of_svms(X, y, folds, scales, np.geomspace(0.1, 100, count), rounds)
 
 
 def _data(n):
@@ -86,7 +86,7 @@ def _of_ridges(X, y, folds, scales, ridges, rounds):
     return Case(title, contenders, bars, 1e-6, rounds)
 
 
-def _of_machines(X, y, folds, scales, prices, rounds):
+def _of_svms(X, y, folds, scales, prices, rounds):
     def shares(functions, X, y, weights):
         return jnp.mean(functions.values(X) * y[:, None] > 0, 0, dtype=y.dtype)
 
@@ -94,10 +94,10 @@ def _of_machines(X, y, folds, scales, prices, rounds):
         def fit(X, y, weights):
             kernel = kx.RBF(scale)
 
-            def next_machine(price, start):
+            def next_svm(price, start):
                 return kx.svm(kernel, X, y, price, start=start, throw=False)
 
-            return kx.selection.regularisation_path(next_machine, jnp.asarray(prices)).value
+            return kx.selection.regularisation_path(next_svm, jnp.asarray(prices)).value
 
         return kx.cross_validate(fit, shares, X, y, folds).mean
 
@@ -116,6 +116,6 @@ def _of_machines(X, y, folds, scales, prices, rounds):
         Contender("scikit-learn, GridSearchCV(n_jobs=2)", peer),
     ]
     bars = [Bar(0.5, "scikit-learn, GridSearchCV(n_jobs=2)")]
-    title = f"machine: {FOLDS} folds x {len(scales) * len(prices)} (C, lengthscale), n={len(y)}"
+    title = f"SVM: {FOLDS} folds x {len(scales) * len(prices)} (C, lengthscale), n={len(y)}"
     # A tolerance of 1e-3 leaves signs of values near zero open: a few rows of 500.
     return Case(title, contenders, bars, 0.02, rounds)

@@ -19,6 +19,7 @@ bars = pytest.importorskip("benchmarks.bars")
 harness = pytest.importorskip("benchmarks.harness")
 report = pytest.importorskip("benchmarks.report")
 questions = pytest.importorskip("benchmarks.__main__")
+speed_page = pytest.importorskip("benchmarks.speed_page")
 
 BY_NAME = {row.name: row for row in contents.ROWS}
 
@@ -32,6 +33,23 @@ def test_the_table_of_bars_is_the_one_that_the_figures_give(tmp_path):
     copy.write_text(bars.README.read_text())
     bars.write_page(questions.NAMES, copy)
     assert copy.read_text() == bars.README.read_text()
+
+
+def test_the_page_on_speed_is_the_one_that_the_figures_give():
+    text = speed_page.PAGE.read_text()
+    assert text == speed_page.with_table(text, bars.read())
+
+
+def test_the_page_on_speed_names_what_another_library_does_faster():
+    line = speed_page.LINES[0]
+    ours = {"contender": "kernax, jitted", "seconds": 0.006, "temporary": 3, "held": None}
+    peer = ours | {"contender": "peer", "seconds": 0.004}
+    case = {"case": line.cases[0], "rows": [ours, peer]}
+    only = {line.question: {"date": "2031-02-03", "cases": [case]}}
+    questions = bars.read() | only
+    written = speed_page.with_table(speed_page.PAGE.read_text(), questions)
+    assert f"| {line.title} | 6.0 ms | peer 4.0 ms | 2031-02-03 |" in written
+    assert f"- {line.cases[0]}: 1.5 times as long as peer\n" in written
 
 
 def test_what_is_worse_than_published_is_explained_beside_it():

@@ -197,7 +197,7 @@ def svm_gradient_batch(kernax, count):
     return Program(gradient, numbers(0.7, 0.0), *sets_of(classification, count, 100))
 
 
-def regression_machine(kernax, n):
+def support_vector_regression(kernax, n):
     def fit(X, y):
         solution = kernax.support_vector_regression(kernax.RBF(2.0), X, y, 1.0, 0.1, throw=False)
         return known(kernax, solution, solution.value.values(X))
@@ -265,10 +265,10 @@ ROWS = (
     Row("svm, float32", svm, 2000, None, 1e-2, "float32"),
     Row("svm gradient, n=1000", svm_gradient, 1000, 100, 1e-6),
     Row("svm gradient, n=2000", svm_gradient, 2000, None, 1e-6),
-    Row("batch of 50 machines, n=100", svm_batch, 50, 4, 1e-2),
+    Row("batch of 50 SVMs, n=100", svm_batch, 50, 4, 1e-2),
     Row("batch of 20 svm gradients, n=100", svm_gradient_batch, 20, 3, 1e-6),
-    Row("support vector regression", regression_machine, 1500, 150, 1e-2),
-    Row("one-class machine", one_class, 2000, 200, 1e-2),
+    Row("support vector regression", support_vector_regression, 1500, 150, 1e-2),
+    Row("one-class SVM", one_class, 2000, 200, 1e-2),
     Row("LASSO, D = n / 5", lasso, 2000, 200, 1e-2),
     Row("perceptron, 20 passes", perceptron, 2000, 200),
 )

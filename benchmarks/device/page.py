@@ -59,8 +59,7 @@ def _figure(date: str, row: dict[str, Any]) -> Figure | None:
         return None
     if "precision" in row and row.get("seconds") is not None:
         seconds, compilation = row["seconds"], row.get("compile_seconds")
-        name = row["row"].replace("machines", "SVMs").replace("machine", "SVM")
-        return Figure(date, name, row["size"], row["precision"], seconds, compilation)
+        return Figure(date, row["row"], row["size"], row["precision"], seconds, compilation)
     if row["row"] in ("product", "gradient"):
         of = "" if row["row"] == "product" else "gradient of "
         kernel = "" if row["kernel"] == "RBF" else f", {row['kernel']}"

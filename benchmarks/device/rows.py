@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import kernax as kx
-from benchmarks import evidence, gradient_memory, line, machines, processes
+from benchmarks import evidence, gradient_memory, line, processes, svm
 from benchmarks.harness import Program
 from benchmarks.strings import dna
 
@@ -145,16 +145,16 @@ def _facts(solution, **more):
     return {"successful": jnp.all(succeeded)} | more
 
 
-def _machine(kernel, X, y, solver, block):
+def _svm(kernel, X, y, solver, block):
     solution = kx.svm(kernel, X, y, 1.0, solver=solver, block_size=block, throw=False)
     stats = solution.stats
     return stats["dual"], _facts(solution, steps=jnp.max(stats["steps"]), gap=jnp.max(stats["gap"]))
 
 
-def machine(solver, block=None):
+def one_svm(solver, block=None):
     def program(n, precision):
-        fit = lambda kernel, X, y: _machine(kernel, X, y, solver, block)
-        return Program(fit, machines.KERNEL, *_as_numpy(machines.data(n, dtype=precision)))
+        fit = lambda kernel, X, y: _svm(kernel, X, y, solver, block)
+        return Program(fit, svm.KERNEL, *_as_numpy(svm.data(n, dtype=precision)))
 
     return program
 
@@ -188,27 +188,25 @@ def _over_batch(fit):
     return every
 
 
-def machine_batch(solver):
+def svm_batch(solver):
     def program(count, precision):
-        sets = [_as_numpy(machines.data(200, dtype=precision, seed=seed)) for seed in range(count)]
+        sets = [_as_numpy(svm.data(200, dtype=precision, seed=seed)) for seed in range(count)]
         X, y = (np.stack(parts) for parts in zip(*sets))
-        fit = lambda kernel, X, y: _over_batch(lambda X, y: _machine(kernel, X, y, solver, None))(
-            X, y
-        )
-        return Program(fit, machines.KERNEL, X, y)
+        fit = lambda kernel, X, y: _over_batch(lambda X, y: _svm(kernel, X, y, solver, None))(X, y)
+        return Program(fit, svm.KERNEL, X, y)
 
     return program
 
 
-def machines_by_joblib(count, precision):
+def svms_by_joblib(count, precision):
     """The same problems by LIBSVM, in a process for each core; what it finds is not compared."""
     import joblib
     from sklearn.svm import SVC
 
-    sets = [_as_numpy(machines.data(200, dtype=precision, seed=seed)) for seed in range(count)]
+    sets = [_as_numpy(svm.data(200, dtype=precision, seed=seed)) for seed in range(count)]
 
     def fit(X, y):
-        return SVC(C=1.0, gamma=machines.GAMMA).fit(X, y).n_support_
+        return SVC(C=1.0, gamma=svm.GAMMA).fit(X, y).n_support_
 
     def every():
         tasks = (joblib.delayed(fit)(X, y) for X, y in sets)
@@ -417,10 +415,10 @@ ROWS = (
         SINGLE,
     ),
     Row("evidence and gradient", evidence_and_gradient, 10_000, 2000, 50, (2e-2, 1e-8)),
-    Row("SVM, SMO", machine(kx.solvers.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
+    Row("SVM, SMO", one_svm(kx.solvers.SMO()), 10_000, 2000, 60, (1e-3, 1e-3)),
     Row(
         "SVM, SMO, large",
-        machine(kx.solvers.SMO()),
+        one_svm(kx.solvers.SMO()),
         50_000,
         1000,
         60,
@@ -430,7 +428,7 @@ ROWS = (
     ),
     Row(
         "batch of SVMs, n=200, SMO",
-        machine_batch(kx.solvers.SMO()),
+        svm_batch(kx.solvers.SMO()),
         1000,
         1000,
         2,
@@ -479,7 +477,7 @@ ROWS = (
     Row("gradient of Gram, Matern12", gradient("Matern12"), 8192, 1024, 50, (1e-3, 1e-9)),
     Row(
         "SVM, projected gradients",
-        machine(kx.solvers.ProjectedGradient()),
+        one_svm(kx.solvers.ProjectedGradient()),
         10_000,
         2000,
         60,
@@ -487,17 +485,17 @@ ROWS = (
     ),
     Row(
         "SVM, projected gradients, large",
-        machine(kx.solvers.ProjectedGradient()),
+        one_svm(kx.solvers.ProjectedGradient()),
         50_000,
         1000,
         60,
         (1e-3, 1e-3),
         SINGLE,
     ),
-    Row("SVM without K, SMO", machine(kx.solvers.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
+    Row("SVM without K, SMO", one_svm(kx.solvers.SMO(), 1024), 50_000, 2000, 60, (1e-3, 1e-3)),
     Row(
         "SVM without K, projected gradients",
-        machine(kx.solvers.ProjectedGradient(), 1024),
+        one_svm(kx.solvers.ProjectedGradient(), 1024),
         50_000,
         2000,
         60,
@@ -538,7 +536,7 @@ ROWS = (
     Row("ridge predictions", predictions, 20_000, 2000, 60, (1e-4, 1e-10), SINGLE),
     Row(
         "batch of SVMs, n=200, projected gradients",
-        machine_batch(kx.solvers.ProjectedGradient()),
+        svm_batch(kx.solvers.ProjectedGradient()),
         1000,
         100,
         2,
@@ -618,7 +616,7 @@ PEERS = (
     ),
     Row(
         "joblib: batch of SVMs, n=200",
-        machines_by_joblib,
+        svms_by_joblib,
         1000,
         0,
         2,

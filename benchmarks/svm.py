@@ -2,8 +2,8 @@
 
 Overlapping classes, d = 10, RBF, against scikit-learn's `SVC` (LIBSVM, cache 2000 MB), both at a
 violation of 1e-3, where kernax's duality gap is the smaller one; what is compared are the sums of
-the dual coefficients. A batch of 200 machines of n = 200; logistic regression, n = 3000, against
-`GaussianProcessClassifier` without optimisation; and the memory of a machine that does not hold K.
+the dual coefficients. A batch of 200 SVMs of n = 200; logistic regression, n = 3000, against
+`GaussianProcessClassifier` without optimisation; and the memory of an SVM that does not store K.
 """
 
 from functools import partial
@@ -26,14 +26,14 @@ def cases(quick):
             X, y = data(n)
             for dtype in ("float64", "float32"):
                 for C in (1.0, 10.0, 100.0):
-                    yield _machine(n, X.astype(dtype), y, C, ROUNDS[n])
+                    yield _svm(n, X.astype(dtype), y, C, ROUNDS[n])
         yield _batch(10 if quick else 200)
         yield _logistic(200 if quick else 3000)
         X, y = data(3000 if quick else 30000, 20, "float32")
         build = lambda: Program(
             lambda X, y: kx.svm(KERNEL, X, y, 1.0, block_size=128, throw=False).stats["dual"], X, y
         )
-        name = f"machine without K, n={len(y)}, d=20, float32"
+        name = f"SVM without K, n={len(y)}, d=20, float32"
         yield Case(
             name, [Contender("kernax", build)], [Bar(1000 * MB, figure="temporary")], rounds=0
         )
@@ -48,7 +48,7 @@ def data(n, d=D, dtype="float64", seed=0):
     return jnp.asarray(X, dtype), jnp.asarray(y, dtype)
 
 
-def _machine(n, X, y, C, rounds):
+def _svm(n, X, y, C, rounds):
     def fit(X, y):
         return jnp.sum(abs(kx.svm(KERNEL, X, y, C, throw=False).value.coefficients))
 
@@ -62,7 +62,7 @@ def _machine(n, X, y, C, rounds):
         explanation="With one BLAS thread on a machine of the day before: 0.64 to 0.87. LIBSVM "
         "runs on one core, and gains more from a fast one.",
     )
-    return Case(f"machine, n={n}, C={C:g}, {X.dtype}", contenders, [bar], 1e-3, rounds)
+    return Case(f"SVM, n={n}, C={C:g}, {X.dtype}", contenders, [bar], 1e-3, rounds)
 
 
 def _svc(X, y, C):
@@ -90,7 +90,7 @@ def _batch(count):
         Contender("scikit-learn, loop", loop),
     ]
     return Case(
-        f"{count} machines, n=200, C=1, float64",
+        f"{count} SVMs, n=200, C=1, float64",
         contenders,
         [Bar(0.25, "scikit-learn, loop")],
         1e-3,
