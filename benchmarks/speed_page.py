@@ -281,8 +281,8 @@ def _contenders(line: Line, rows: list[dict[str, Any]]) -> Iterator[tuple[str, d
         name = row["contender"]
         other = not name.startswith("kernax") if line.others is None else name in line.others
         if other and row["seconds"] is not None:
-            library, *rest = name.split(",")
-            yield ",".join([_LIBRARIES.get(library, library), *rest]), row
+            library = name.split(",")[0]
+            yield _LIBRARIES.get(library, library) + name.removeprefix(library), row
 
 
 def _figures(rows: list[dict[str, Any] | None], line: Line) -> str:

@@ -158,15 +158,19 @@ def _gapped(
             # a(i, j) = factor match(i, j) e(i, j), e = extended(before).
             above, other = column
             match = jnp.where(token.codes == other.codes, factor * token.weights * other.weights, 0)
-            ends = match[None] * extended(now.before)
+            extendable = extended(now.before)
             # above(i, j) = sum_{i' < i} decay^(i - i' - 1) a(i', j), so that
             # above(i + 1, j) = decay above(i, j) + a(i, j), of the kinds that a match may extend,
             # and before(i, j + 1) = decay before(i, j) + above(i, j).
-            right = _CellSums(decay[None] * now.before + above, now.total + ends[-1])
-            return right, decay[None] * above + ends[: len(above)]
+            # Both sums have a product of their own, because XLA would store a common one.
+            total = now.total + match * extendable[-1]
+            below = decay[None] * above + match[None] * extendable[: len(above)]
+            return _CellSums(decay[None] * now.before + above, total), below
 
         start = _CellSums(jnp.zeros_like(now.above[0]), now.total)
-        end, above = lax.scan(cell, start, (now.above, z))
+        # The sums of a cell are its residuals: match and extendable are computed again from them.
+        again = jax.checkpoint(cell, prevent_cse=False)
+        end, above = lax.scan(again, start, (now.above, z))
         return _Row(above, end.total), None
 
     zero = jnp.zeros_like(x.weights[0] * z.weights[0] * factor)
