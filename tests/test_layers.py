@@ -209,6 +209,7 @@ assert not ours() and "jax" not in sys.modules
 kernax.kernel_ridge(kernax.RBF(), [[0.0], [1.0]], [0.0, 1.0], 0.1)
 rooms = ("gp", "sparse", "online", "unsupervised", "scale", "selection", "files", "plot", "cli")
 assert not [name for name in ours() if name.split(".")[1] in rooms]
+assert "kernax.core.linalg.conjugate_gradient" not in ours()  # a dense fit needs no iteration
 assert set(kernax.__all__) <= set(dir(kernax))
 assert not hasattr(kernax, "RFB") and not hasattr(kernax, "_RBF")
 import kernax.sklearn

@@ -25,7 +25,6 @@ from kernax.core.base.solution import (
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.task import Task, check_task, solver_that_ran
-from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
@@ -140,10 +139,15 @@ def kernel_ridge(
             f"{type(named).__name__} needs the whole matrix: leave out block_size, or use "
             "solver=kernax.solvers.ConjugateGradient()"
         )
-    if named is None and not in_blocks:
-        solver = JitteredCholesky()
+    if named is not None:
+        solver = with_arrays(named)
+    elif in_blocks:
+        # Here, because dense fits do not need it.
+        from kernax.core.linalg.conjugate_gradient import ConjugateGradient
+
+        solver = with_arrays(ConjugateGradient())
     else:
-        solver = with_arrays(ConjugateGradient() if named is None else named)
+        solver = JitteredCholesky()
     solution = ridge_of_task(task, ridge, bool(bias), solver, options)
     ran = solver_that_ran(task, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
