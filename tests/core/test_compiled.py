@@ -11,7 +11,7 @@ from kernax.core.base.derivatives import custom_jvp
 
 @pytest.fixture
 def options(monkeypatch):
-    """The options that programs were compiled with, on what says that it is a GPU."""
+    """The options that programs were compiled with."""
     asked = []
     filter_jit = eqx.filter_jit
 
@@ -25,11 +25,27 @@ def options(monkeypatch):
         return call
 
     monkeypatch.setattr(eqx, "filter_jit", noted)
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     return asked
 
 
-def test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without(options):
+class Sized(module.AbstractCheckedFirst):
+    """An argument of a size."""
+
+    x: jax.Array
+    small: bool
+
+    @property
+    def is_small(self):
+        return self.small
+
+    def check_before(self, function, args):
+        pass
+
+
+def test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without(
+    options, monkeypatch
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     function = module.compiled(lambda x: x + 1)
     module._state_without_trace.cache_clear()
     # Asked inside of a trace first, as where kernax is imported there.
@@ -41,11 +57,24 @@ def test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without(o
     assert options[3:] == [{"xla_gpu_enable_triton_gemm": False}]
 
 
+def test_on_a_cpu_a_small_eager_call_compiles_with_options_and_no_other(options):
+    function = module.compiled(lambda sized: sized.x + 1)
+    small, large = (Sized(jnp.ones(2), small) for small in (True, False))
+    # A linear function of a gradient may become part of a program, which refuses options.
+    _, pullback = jax.vjp(lambda x: function(Sized(x, small=True)), jnp.ones(2))
+    jax.jit(pullback)(jnp.ones(2))
+    jax.jit(lambda: function(small))()
+    function(large)
+    assert options == [{}] * 3
+    function(small)
+    assert options[3:] == [module._options_of("cpu")]
+
+
 def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
-    monkeypatch.setattr(module, "_GPU_OPTIONS", {"xla_gpu_no_such_option": True})
-    module._options_of_gpu.cache_clear()
-    assert module._options_of_gpu() == {}
-    module._options_of_gpu.cache_clear()
+    monkeypatch.setitem(module._OPTIONS, "cpu", {"xla_cpu_no_such_option": True})
+    module._options_of.cache_clear()
+    assert module._options_of("cpu") == {}
+    module._options_of.cache_clear()
 
 
 def test_what_is_traced_once_is_not_traced_again_in_the_rule_of_a_derivative():

@@ -14,10 +14,15 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex
 
-# On GPUs XLA compiles every matrix product of floats dozens of times, to choose the fastest form in
-# Triton. That takes 23 s for a log marginal likelihood in float32, but 0.9 s without the search,
-# and the result runs equally fast (one H200).
-_GPU_OPTIONS: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
+_OPTIONS: dict[str, dict[str, str | bool]] = {
+    # On GPUs XLA compiles every matrix product of floats dozens of times, to choose the fastest
+    # form in Triton. That takes 23 s for a log marginal likelihood in float32, but 0.9 s without
+    # the search, and the result runs equally fast (one H200).
+    "gpu": {"xla_gpu_enable_triton_gemm": False},
+    # On CPUs a third to a half of the time goes to a form of fused loops in which a Gram matrix of
+    # many columns takes half as long, and in most programs nothing changes. JAX 0.12 has no other.
+    "cpu": {"xla_cpu_use_fusion_emitters": False},
+}
 
 
 _computing_process: int | None = None
@@ -47,6 +52,11 @@ class AbstractCheckedFirst(eqx.Module):
     # method wherever it is looked up, which takes longer than many a check.
     __getattribute__ = object.__getattribute__
 
+    @property
+    @abc.abstractmethod
+    def is_small(self) -> bool:
+        """Whether a call takes so little time that its compilation matters more."""
+
     @abc.abstractmethod
     def check_before(self, function: Callable, args: tuple) -> None:
         """Raises an exception if the function must not be called with these arguments."""
@@ -55,8 +65,9 @@ class AbstractCheckedFirst(eqx.Module):
 def compiled(function: Callable) -> Callable:
     """`eqx.filter_jit` that first calls `check_before` of its `AbstractCheckedFirst` arguments.
 
-    A call outside of all transformations is compiled for a GPU with options for fast compilation.
-    Inside of a transformation it is part of the caller's program and uses its options.
+    A call outside of all transformations is compiled with options for fast compilation on a GPU,
+    and on a CPU if such an argument `is_small`. Inside of a transformation it is part of the
+    caller's program and uses its options.
     """
 
     @wraps(function)
@@ -69,18 +80,22 @@ def compiled(function: Callable) -> Callable:
     jitted = eqx.filter_jit(traced)
 
     @cache
-    def for_gpu():
-        options: Any = {"compiler_options": _options_of_gpu()}
+    def with_options(backend):
+        options: Any = {"compiler_options": _options_of(backend)}
         return eqx.filter_jit(traced, **options)
 
     @wraps(function)
     def asked(*args, **kwargs):
         check_not_forked()
+        backend = jax.default_backend()
+        has_options = backend == "gpu"
         for argument in args:
             if isinstance(argument, AbstractCheckedFirst):
                 argument.check_before(function, args)
-        is_for_gpu = jax.default_backend() == "gpu" and nothing_is_traced()
-        return (for_gpu() if is_for_gpu else jitted)(*args, **kwargs)
+                has_options = has_options or (backend == "cpu" and argument.is_small)
+        if has_options and nothing_is_traced():
+            return with_options(backend)(*args, **kwargs)
+        return jitted(*args, **kwargs)
 
     return asked
 
@@ -133,10 +148,10 @@ def _state_without_trace() -> Any:
 
 
 @cache
-def _options_of_gpu() -> dict[str, str | bool]:
-    """The options for GPUs, or none if this version of XLA no longer has them."""
+def _options_of(backend: str) -> dict[str, str | bool]:
+    """The options for a backend, or none if this version of XLA does not have them."""
     try:
-        jax.jit(lambda: 0).lower().compile(compiler_options=_GPU_OPTIONS)
+        jax.jit(lambda: 0).lower().compile(compiler_options=_OPTIONS[backend])
     except Exception:
         return {}
-    return _GPU_OPTIONS
+    return _OPTIONS[backend]

@@ -1,5 +1,6 @@
 """The checked problem of a learner: kernel, points, targets and weights, in one dtype."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,12 @@ from kernax.core.operators.memory import Footprint, check_held_by_each, check_me
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
 
+# Fits of so few vectors run in milliseconds, and compile in half a second or more. With more
+# columns distances are a matrix product, and the loop after it, compiled quickly, takes twice as
+# long.
+_FEW_VECTORS = 512
+_FEW_COLUMNS = 8
+
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
 
@@ -63,6 +70,12 @@ class Task(AbstractCheckedFirst):
     layout: Layout
     verb: str = eqx.field(static=True)
     footprint: Footprint | None = eqx.field(static=True, default=None)
+
+    @property
+    def is_small(self) -> bool:
+        if not eqx.is_array(self.X) or self.n > _FEW_VECTORS:
+            return False
+        return math.prod(self.X.shape[1:]) <= _FEW_COLUMNS
 
     def check_before(self, function: Callable, args: tuple) -> None:
         """Raises MemoryBudgetError if K does not fit into memory. This comes last, so that other
