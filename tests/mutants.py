@@ -33,8 +33,8 @@ BATCHES = {
         ),
         Mutant(  # an alignment that begins with any pair on the border of the table
             "kernels/global_alignment.py",
-            "corner = _one_later(two_before, jnp.where(t == 0, 1, 0))",
-            "corner = _one_later(two_before, 1)",
+            "zero, [(1, -1, 0)]), lax.pad(exponent, lowest,",
+            "zero + 1, [(1, -1, 0)]), lax.pad(exponent, 0 * lowest,",
             "kernels/test_series_and_graphs.py::test_it_is_the_sum_over_all_alignments_for_all_lengths_and_any_padding",
         ),
         Mutant(  # NaN taken for a distance of zero

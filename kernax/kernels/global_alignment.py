@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -107,14 +107,15 @@ class GlobalAlignment(AbstractWideRange):
         last = length_x + length_z - 2
         known = (length_x >= 1) & (length_x <= len(x)) & (length_z >= 1) & (length_z <= len(z))
 
+        def beside(t: Array | int) -> Float[Array, "L d"]:
+            return lax.dynamic_slice_in_dim(turned, len(x) + len(z) - 1 - t, len(x))
+
         @jax.checkpoint
-        def diagonal(now, t):
-            before, two_before, total = now
-            beside = lax.dynamic_slice_in_dim(turned, len(x) + len(z) - 1 - t, len(x))
-            kappa = _kappa(jax.vmap(self.kernel)(x, beside))
-            corner = _one_later(two_before, jnp.where(t == 0, 1, 0))
+        def diagonal(now: _Diagonal, t: Array) -> tuple[_Diagonal, None]:
+            kappa = _kappa(jax.vmap(self.kernel)(x, now.beside))
             there = (t - i >= 0) & (t - i < len(z))
-            sums = _sum_of_scaled(_one_later(before, 0), before, corner)
+            above = _one_later(now.cells)
+            sums = _sum_of_scaled(above, now.cells, now.corner)
             # kappa 2^-e comes first: cotangents of a cell near the smallest float would leave the
             # range of floats.
             own = exponent_of(jnp.where(there, sums[0] * kappa, 0))
@@ -122,12 +123,17 @@ class GlobalAlignment(AbstractWideRange):
             mantissa = jnp.where(there, sums[0] * scaled, 0)
             cells = mantissa, jnp.where(mantissa == 0, _LOWEST, sums[1] + own)
             ends = jax.tree.map(lambda new: new[length_x - 1], cells)
-            return (cells, before, tree_where(t == last, ends, total)), None
+            # The cells above those of this antidiagonal are the corners of the next one.
+            return _Diagonal(
+                cells, above, tree_where(t == last, ends, now.total), beside(t + 1)
+            ), None
 
         nothing = jnp.zeros(len(x), x.dtype), jnp.full(len(x), _LOWEST, jnp.int32)
-        start = nothing, nothing, (nothing[0][0], nothing[1][0])
+        # One, above and beside the first cell.
+        corner = jnp.where(i == 0, 1, nothing[0]), jnp.where(i == 0, 0, nothing[1])
+        start = _Diagonal(nothing, corner, (nothing[0][0], nothing[1][0]), beside(0))
         diagonals = jnp.arange(len(x) + len(z) - 1, dtype=jnp.int32)
-        mantissa, exponent = lax.scan(diagonal, start, diagonals)[0][2]
+        mantissa, exponent = lax.scan(diagonal, start, diagonals)[0].total
         return jnp.where(known, mantissa, jnp.nan), exponent.astype(x.dtype)
 
 
@@ -136,14 +142,23 @@ _Scaled = tuple[Float[Array, "*L"], Int[Array, "*L"]]
 _LOWEST = -(2**29)
 
 
-def _one_later(diagonal: _Scaled, first: Array | int) -> _Scaled:
-    """The entries moved by one place."""
+class _Diagonal(NamedTuple):
+    """The recursion before an antidiagonal."""
+
+    cells: _Scaled  # M(i, t - 1 - i), those of the antidiagonal before
+    corner: _Scaled  # M(i - 1, t - 1 - i)
+    total: _Scaled
+    # z_(t - i), stored by the step before: XLA does not vectorise the kernel of a slice whose start
+    # it reads in the same loop, if the kernel uses its columns one by one, as `RBF` does.
+    beside: Float[Array, "L d"]
+
+
+def _one_later(diagonal: _Scaled) -> _Scaled:
+    """The entries moved by one place, the first one zero."""
     mantissa, exponent = diagonal
-    first = jnp.full(1, first, mantissa.dtype)
-    return (
-        jnp.concatenate([first, mantissa[:-1]]),
-        jnp.concatenate([jnp.where(first > 0, 0, _LOWEST).astype(jnp.int32), exponent[:-1]]),
-    )
+    zero = jnp.zeros((), mantissa.dtype)
+    lowest = jnp.full((), _LOWEST, exponent.dtype)
+    return lax.pad(mantissa, zero, [(1, -1, 0)]), lax.pad(exponent, lowest, [(1, -1, 0)])
 
 
 def _sum_of_scaled(*terms: _Scaled) -> _Scaled:
