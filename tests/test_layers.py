@@ -216,6 +216,7 @@ import kernax.sklearn
 assert "sklearn" not in sys.modules and "SVC" in dir(kernax.sklearn)
 from kernax.sklearn import KernelRidge
 assert "kernax.selection.recipes" not in sys.modules and "kernax.scale" not in sys.modules
+assert "kernax.kernels.texts" not in ours()
 from kernax import *
 assert GaussianProcess is kernax.gp.process.GaussianProcess
 """

@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from kernax import kernels
 from kernax.core.base.boundary import check_some_weight
 from kernax.core.base.intervals import flushed
 from kernax.core.base.parameters import Trainable, interior
@@ -33,8 +34,6 @@ from kernax.core.base.threads import linear_algebra_threads
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.padding import repeated
 from kernax.errors import MemoryBudgetError
-from kernax.kernels.integers import Precomputed
-from kernax.kernels.texts import Strings, encode
 from kernax.sklearn.kernels import (
     PRECOMPUTED,
     KernelNumbers,
@@ -119,8 +118,11 @@ def _holds_words(column: Any) -> bool:
     return False
 
 
-def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Strings:
+def encoded(texts: Any, alphabet: tuple[str, ...] | None) -> Any:
     """Texts as points; letters that an alphabet lacks match nothing."""
+    # Here, because most estimators are fitted to numbers.
+    from kernax.kernels.texts import encode
+
     texts = list(texts)
     longest = max(1, *map(len, texts))
     length = -(-longest // _LETTERS) * _LETTERS
@@ -308,7 +310,7 @@ class KernelEstimator(BaseEstimator):
                     f"kernel='precomputed' takes K, a square matrix, but X has shape {X.shape}"
                 )
             with self._computing():
-                self.kernel_ = Precomputed(K)
+                self.kernel_ = kernels.Precomputed(K)
             self._noise = 0.0
             return np.arange(len(K))
         self._resolve(X if whole is None else whole)
@@ -396,13 +398,14 @@ class KernelEstimator(BaseEstimator):
         cross = repeated(np.asarray(X, self._dtype), padded_size(len(X))).T
 
         def extended(node: Any) -> Any:
-            if not isinstance(node, Precomputed):
+            if not isinstance(node, kernels.Precomputed):
                 return node
             # Functions compare values with the diagonal, which is unknown for new rows.
             likely = np.full(cross.shape[1], np.mean(np.diagonal(node.K)), self._dtype)
-            return Precomputed.from_blocks(node.K, cross, likely)
+            return kernels.Precomputed.from_blocks(node.K, cross, likely)
 
-        return jax.tree.map(extended, fitted, is_leaf=lambda node: isinstance(node, Precomputed))
+        is_known = lambda node: isinstance(node, kernels.Precomputed)
+        return jax.tree.map(extended, fitted, is_leaf=is_known)
 
 
 class RowsEstimator(KernelEstimator, abc.ABC):
