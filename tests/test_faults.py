@@ -125,6 +125,8 @@ def locked_folder():
         folder = Path(name) / "locked"
         folder.mkdir()
         kernax.save(folder / "model.kernax", SMALL)
+        # What loading compiles is in memory from here on: nobody may write into JAX's cache.
+        assert kernax.load(folder / "model.kernax").lengthscale == 3.0
         Path(name).chmod(0o755)
         folder.chmod(0o555)
         user = os.geteuid()
