@@ -102,7 +102,7 @@ dist-check: dist
 	tar --extract --file dist/*.tar.gz --directory .cache/sdist --strip-components 1
 	.cache/newest/bin/pip install --quiet "$$(ls dist/*.tar.gz)[test]"
 	cd .cache/sdist && ../newest/bin/python -m pytest --collect-only > collected.txt
-	cd .cache/sdist && ../newest/bin/python -m pytest tests/kernels
+	cd .cache/sdist && ../newest/bin/python -m pytest tests/kernels tests/test_*.py
 
 # Whether pip finds versions for all extras together, and for the tests the oldest ones; installs nothing.
 resolve: .venv/pip
