@@ -22,6 +22,7 @@ from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerMatrix
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzMatrix
 from kernax.core.kernel.kernel import groups_of_columns
+from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import factorise
 from kernax.errors import ConditionWarning
 from kernax.solvers import Grid, JitteredCholesky, StateSpace
@@ -458,6 +459,22 @@ def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
     assert off <= 3 * rounding
     assert off > 3 * float(factor.whole.rounding())
     assert rounding <= 200 * off
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_where_there_is_no_factor_no_diagonal_is_a_number(dim):
+    """Each point has its own noise, where the factor needs one for all."""
+    X = jnp.asarray(grid(*[np.arange(12.0)] * dim), DTYPE)
+    values = np.ones(len(X), DTYPE)
+    values[[3, 5]] = [0, 2]
+    weights = PointWeights(jnp.asarray(values))
+    gram = GridGram(RBF(0.2), X, grid_for(RBF(0.2), X, values, 12, len(X)))
+    system = WeightedSystem.of(gram, weights, jnp.linspace(1, 2, len(X), dtype=DTYPE))
+    factor = factorise(gram.symmetric_form(weights, system.shift))
+    assert not factor.exists
+    inverse = factor.inverse_of(system)
+    assert jnp.isnan(inverse.diagonal()).all()
+    assert jnp.isnan(inverse.diagonal_of_product(system)).all()
 
 
 def points_and_problem(rng, dim):

@@ -279,7 +279,7 @@ class GridInverse(AbstractSolvedInverse):
             posterior = jnp.diagonal(V) - jnp.sum(scaled * eliminated.by_outer(scaled), 0)
             of_weighted = posterior[len(grid.missing) :] / shift[grid.weighted]
             of_product = of_product.at[grid.weighted].set(of_weighted)
-        return inverse, of_product
+        return inverse, jnp.where(factor.exists, of_product, jnp.nan)
 
 
 @custom_jvp
