@@ -21,6 +21,7 @@ from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
     least_lengthscale,
+    spread,
     squared_distance,
     squared_distance_by_products,
     values_of,
@@ -607,7 +608,7 @@ class Scaled(AbstractCombinator):
     scale: Float[ParameterArray, ""] = nonnegative()
 
     def __call__(self, x, z):
-        return self.scale * self.kernel(x, z)
+        return spread(self.scale, x, z) * self.kernel(x, z)
 
     @property
     def summands(self):
