@@ -225,7 +225,7 @@ def _origin_of_batch(size, batched, x, z):
 
 
 def spread(parameter: Array, *points: PyTree) -> Array:
-    """A scalar that all of the points share, as a number that each of them has.
+    """A number or vector that all of the points share, as one that each of them has.
 
     The value does not change. The derivative of a sum over batches of the points is a product with
     ones, which XLA fuses with its factors on a CPU: a sum over a matrix takes several times as long
@@ -233,8 +233,11 @@ def spread(parameter: Array, *points: PyTree) -> Array:
     """
     for point in points:
         if not is_concrete(point):
-            one = _one_of(lax.stop_gradient(jax.tree.leaves(point)[0]))
-            parameter = _dot_of_leaves(one.astype(parameter.dtype)[None], parameter[None])
+            one = _one_of(lax.stop_gradient(jax.tree.leaves(point)[0])).astype(parameter.dtype)
+            # (1,) times (1, *shape).
+            numbers = (((0,), (0,)), ((), ()))
+            exact = lax.Precision.HIGHEST
+            parameter = lax.dot_general(one[None], parameter[None], numbers, precision=exact)
     return parameter
 
 
@@ -251,9 +254,10 @@ def _one_of_each(size, batched, leaf):
 
 @custom_jvp
 def _sum_of_squares(x, z, lengthscale):
-    """`|(x - z) / lengthscale|^2` from the differences. The derivative is expanded around an origin,
-    which is as fast as a matrix product but loses `eps reach^2`; that in one lengthscale alone is
-    exact.
+    """`|(x - z) / lengthscale|^2` from the differences.
+
+    The derivative in one lengthscale alone is exact. Others are expanded around an origin, which is
+    as fast as a matrix product but loses `eps reach^2`.
     """
     return _squares_of_differences(x, z, lengthscale)
 

@@ -371,7 +371,8 @@ class AbstractStationary(AbstractKernel):
         """The kernel as a function of the squared distance in lengthscales."""
 
     def __call__(self, x, z):
-        return self.of_squared_distance(squared_distance(x, z, self.lengthscale, rough=self.rough))
+        s = squared_distance(x, z, self.lengthscale, rough=self.rough)
+        return _of_pair(self, x, z).of_squared_distance(s)
 
     @property
     def invariance(self) -> Invariance:
@@ -380,6 +381,17 @@ class AbstractStationary(AbstractKernel):
         if jnp.ndim(self.lengthscale):
             of_distance = Invariance.STATIONARY
         return min(super().invariance, of_distance)
+
+
+def _of_pair(kernel: AbstractStationary, x: PyTree, z: PyTree) -> AbstractStationary:
+    """A kernel of which the numbers that `of_squared_distance` uses are those of a pair."""
+    if len(jax.tree.leaves(kernel)) == 1:  # only the lengthscale
+        return kernel
+    is_number = lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 0
+    numbers, rest = eqx.partition(kernel, is_number)
+    numbers = eqx.tree_at(lambda kernel: kernel.lengthscale, numbers, None)
+    of_pair = jax.tree.map(lambda number: spread(number, x, z), numbers)
+    return eqx.combine(of_pair, rest, kernel)
 
 
 class _SlopesByProducts(AbstractKernel):
@@ -697,7 +709,7 @@ class Constant(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
-        return self.value
+        return spread(self.value, x, z)
 
     def sufficient_columns(self, dim):
         return frozenset(range(dim))
