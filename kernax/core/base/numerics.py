@@ -242,9 +242,9 @@ def spread(parameter: Array, *points: PyTree) -> Array:
 
 
 @custom_vmap
-def _one_of(leaf: Array) -> Array:
+def _one_of(leaf: Array) -> ArrayLike:
     """One, for each member of a batch."""
-    return jnp.ones(())
+    return np.ones((), jnp.result_type(float))
 
 
 @_one_of.def_vmap

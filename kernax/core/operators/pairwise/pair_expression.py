@@ -593,6 +593,8 @@ def _of_equation(equation: Any, inputs: list[_Value], is_shared: bool) -> list[_
         # For instance the distance of a point from an origin that is this point.
         aval = equation.outvars[0].aval
         return [_Value(THETA, jnp.zeros(aval.shape, aval.dtype), np.full(aval.shape, _NOTHING))]
+    if name == "custom_vmap_call" and _is_constant(equation.params["call"].jaxpr):
+        return _evaluated_call(equation, inputs, is_shared)
     if level != PAIR:
         outputs = _beforehand(equation, inputs, level)
         # The same number stays one number wherever it occurs.
@@ -609,13 +611,23 @@ def _of_equation(equation: Any, inputs: list[_Value], is_shared: bool) -> list[_
         if shared is not None:
             return shared
     if name in _CALLS:
-        inner = equation.params[_CALLS[name]]
-        consts = getattr(inner, "consts", ())
-        return _evaluated(getattr(inner, "jaxpr", inner), consts, inputs, is_shared)
+        return _evaluated_call(equation, inputs, is_shared)
     if name == "scan":
         return _unrolled(equation, inputs, is_shared)
     numbers = [value.numbers for value in inputs]
     return [_Value(PAIR, None, a) for a in _listed(_of_numbers(equation, numbers))]
+
+
+def _evaluated_call(equation: Any, inputs: list[_Value], is_shared: bool) -> list[_Value]:
+    """The outputs of the function that an operation calls."""
+    inner = equation.params[_CALLS[equation.primitive.name]]
+    consts = getattr(inner, "consts", ())
+    return _evaluated(getattr(inner, "jaxpr", inner), consts, inputs, is_shared)
+
+
+def _is_constant(jaxpr: Any) -> bool:
+    """Whether the outputs of a function are numbers that its trace contains."""
+    return all(isinstance(atom, jex.Literal) for atom in jaxpr.outvars)
 
 
 def _listed(a: Any) -> list:
