@@ -211,6 +211,36 @@ def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
         )
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernax.RBF(0.9),
+        kernax.Matern12([0.9, 1.1]),
+        2.0 * kernax.Matern12(0.9) + 0.5,
+        kernax.RBF(0.9) ** 2,
+    ],
+)
+def test_gradients_in_numbers_of_a_kernel_hold_at_most_two_matrices(kernel, rng):
+    """XLA would store the factors of a sum over all pairs, three to five matrices."""
+    n = 500
+    X = jnp.asarray(rng.normal(size=(n, 2)), DTYPE)
+    squares = lambda kernel: jnp.sum(kernax.gram(kernel, X) ** 2)
+    assert temporary_bytes(jax.grad(squares), kernel) < 2.1 * n**2 * X.dtype.itemsize
+
+
+def test_the_derivative_in_a_lengthscale_is_exact_however_far_the_points_reach(rng):
+    """Expanded around an origin, the derivative of a squared distance would lose `eps reach^2`."""
+    near = rng.normal(size=(2, 40, 3))
+    X = np.concatenate([near[0], near[0] + 1e-3 * near[1]]).astype(np.float32)
+    v = rng.normal(size=80)
+    slope = lambda length, X: kernax.gram(kernax.Matern52(length), X) @ jnp.asarray(v, X.dtype)
+    slopes = jax.jacfwd(slope)(jnp.asarray(1e-3, DTYPE), jnp.asarray(X, DTYPE))
+    # d (K v)_i / dl, with K = (1 + r + r^2 / 3) exp(-r), r = sqrt(5) |x - z| / l.
+    r = np.sqrt(5) * np.linalg.norm(X[:, None].astype(float) - X[None], axis=-1) / 1e-3
+    expected = (r**2 * (1 + r) / 3 * np.exp(-r)) @ v / 1e-3
+    assert_close(slopes / np.abs(expected).max(), expected / np.abs(expected).max())
+
+
 @pytest.mark.slow
 @needs_x64
 def test_matrix_free_products_and_their_gradients_stay_within_four_megabytes():
