@@ -5,7 +5,6 @@ import inspect
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,33 +18,9 @@ import jaxtyping
 import numpy as np
 import pytest
 from conftest import QUICK_FLAGS
-from jax._src.interpreters import mlir
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-
-
-class Contexts(threading.local):
-    """MLIR contexts for the programs of the quick tier. To make and to free one takes 4 ms, a third
-    of the time of a small program, so that 500 programs share one. The next one frees the constants
-    of those before.
-    """
-
-    programs = 0
-    context: Any = None
-
-    def __init__(self, make):
-        self.make = make
-
-    def __call__(self):
-        if self.programs % 500 == 0:
-            self.context = self.make()
-        self.programs += 1
-        return self.context
-
-
-if QUICK_FLAGS and QUICK_FLAGS in os.environ["XLA_FLAGS"]:
-    mlir.make_ir_context = Contexts(mlir.make_ir_context)
 
 hypothesis.settings.register_profile(
     "kernax", deadline=None, max_examples=25, derandomize=True, database=None
