@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
-from kernax.core.base.numerics import dot, matmul, spread, vectors
+from kernax.core.base.numerics import dot, matmul, of_pair, vectors
 from kernax.core.base.parameters import data, integer, nonnegative, positive, real
 from kernax.core.functionals.draws import AbstractDraw, DrawRequest, prior_draw
 from kernax.core.kernel.kernel import NO_POWER, AbstractKernel
@@ -96,7 +96,7 @@ class Polynomial(AbstractKernel):
 
     def __call__(self, x, z):
         x, z = vectors(x, z)
-        return (dot(x, z) + spread(self.offset, x, z)) ** self.degree
+        return (dot(x, z) + of_pair(self.offset, x, z)) ** self.degree
 
 
 class BilinearForm(AbstractKernel):

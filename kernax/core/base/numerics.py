@@ -224,21 +224,32 @@ def _origin_of_batch(size, batched, x, z):
     return origin_of_pairs(x[0], z), False
 
 
-def spread(parameter: Array, *points: PyTree) -> Array:
-    """A number or vector that all of the points share, as one that each of them has.
+@custom_jvp
+def of_pair(parameter: Array, x: PyTree, z: PyTree) -> Array:
+    """A number that all pairs of points share, as one of this pair: the same number, with a
+    derivative that is spread over the points.
+    """
+    return parameter
 
-    The value does not change. The derivative of a sum over batches of the points is a product with
-    ones, which XLA fuses with its factors on a CPU: a sum over a matrix takes several times as long
+
+@of_pair.def_tangents
+def _of_pair_tangents(parameter, primals, tangents):
+    (_, x, z) = primals
+    return None if tangents[0] is None else spread(tangents[0], x, z)
+
+
+def spread(tangent: Array, *points: PyTree) -> Array:
+    """The tangent of a number that all of the points share, as one that each of them has.
+
+    It does not change, but its transpose, a sum over batches of the points, becomes a product with
+    ones, which XLA fuses with its factors on a CPU. A sum over a matrix takes several times as long
     there, and stores the factors.
     """
     for point in points:
         if not is_concrete(point):
-            one = _one_of(lax.stop_gradient(jax.tree.leaves(point)[0])).astype(parameter.dtype)
-            # (1,) times (1, *shape).
-            numbers = (((0,), (0,)), ((), ()))
-            exact = lax.Precision.HIGHEST
-            parameter = lax.dot_general(one[None], parameter[None], numbers, precision=exact)
-    return parameter
+            one = _one_of(lax.stop_gradient(jax.tree.leaves(point)[0])).astype(tangent.dtype)
+            tangent = lax.dot(one[None], tangent[None], precision=lax.Precision.HIGHEST)
+    return tangent
 
 
 @custom_vmap

@@ -21,7 +21,7 @@ from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
     least_lengthscale,
-    spread,
+    of_pair,
     squared_distance,
     squared_distance_by_products,
     values_of,
@@ -372,7 +372,7 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, x, z):
         s = squared_distance(x, z, self.lengthscale, rough=self.rough)
-        return _of_pair(self, x, z).of_squared_distance(s)
+        return _with_numbers_of_pair(self, x, z).of_squared_distance(s)
 
     @property
     def invariance(self) -> Invariance:
@@ -383,15 +383,15 @@ class AbstractStationary(AbstractKernel):
         return min(super().invariance, of_distance)
 
 
-def _of_pair(kernel: AbstractStationary, x: PyTree, z: PyTree) -> AbstractStationary:
+def _with_numbers_of_pair(kernel: AbstractStationary, x: PyTree, z: PyTree) -> AbstractStationary:
     """A kernel of which the numbers that `of_squared_distance` uses are those of a pair."""
     if len(jax.tree.leaves(kernel)) == 1:  # only the lengthscale
         return kernel
     is_number = lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 0
     numbers, rest = eqx.partition(kernel, is_number)
     numbers = eqx.tree_at(lambda kernel: kernel.lengthscale, numbers, None)
-    of_pair = jax.tree.map(lambda number: spread(number, x, z), numbers)
-    return eqx.combine(of_pair, rest, kernel)
+    numbers = jax.tree.map(lambda number: of_pair(number, x, z), numbers)
+    return eqx.combine(numbers, rest, kernel)
 
 
 class _SlopesByProducts(AbstractKernel):
@@ -620,7 +620,7 @@ class Scaled(AbstractCombinator):
     scale: Float[ParameterArray, ""] = nonnegative()
 
     def __call__(self, x, z):
-        return spread(self.scale, x, z) * self.kernel(x, z)
+        return of_pair(self.scale, x, z) * self.kernel(x, z)
 
     @property
     def summands(self):
@@ -709,7 +709,7 @@ class Constant(AbstractKernel):
     mirrors: ClassVar[bool] = True
 
     def __call__(self, x, z):
-        return spread(self.value, x, z)
+        return of_pair(self.value, x, z)
 
     def sufficient_columns(self, dim):
         return frozenset(range(dim))
