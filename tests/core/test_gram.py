@@ -228,12 +228,14 @@ def test_gradients_in_numbers_of_a_kernel_hold_at_most_two_matrices(kernel, rng)
     assert temporary_bytes(jax.grad(squares), kernel) < 2.1 * n**2 * X.dtype.itemsize
 
 
-def test_the_derivative_in_a_lengthscale_is_exact_however_far_the_points_reach(rng):
+@pytest.mark.parametrize("ones", [1.0, np.ones(3)])
+def test_the_derivative_in_a_lengthscale_is_exact_however_far_the_points_reach(ones, rng):
     """Expanded around an origin, the derivative of a squared distance would lose `eps reach^2`."""
     near = rng.normal(size=(2, 40, 3))
     X = np.concatenate([near[0], near[0] + 1e-3 * near[1]]).astype(np.float32)
     v = rng.normal(size=80)
-    slope = lambda length, X: kernax.gram(kernax.Matern52(length), X) @ jnp.asarray(v, X.dtype)
+    scales = jnp.asarray(ones, DTYPE)
+    slope = lambda length, X: kernax.gram(kernax.Matern52(length * scales), X) @ v.astype(DTYPE)
     slopes = jax.jacfwd(slope)(jnp.asarray(1e-3, DTYPE), jnp.asarray(X, DTYPE))
     # d (K v)_i / dl, with K = (1 + r + r^2 / 3) exp(-r), r = sqrt(5) |x - z| / l.
     r = np.sqrt(5) * np.linalg.norm(X[:, None].astype(float) - X[None], axis=-1) / 1e-3

@@ -267,7 +267,7 @@ def _one_of_each(size, batched, leaf):
 def _sum_of_squares(x, z, lengthscale):
     """`|(x - z) / lengthscale|^2` from the differences.
 
-    The derivative in one lengthscale alone is exact. Others are expanded around an origin, which is
+    The derivative in the lengthscale alone is exact. Others are expanded around an origin, which is
     as fast as a matrix product but loses `eps reach^2`.
     """
     return _squares_of_differences(x, z, lengthscale)
@@ -278,8 +278,8 @@ def _sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
     (dx, dz, dl) = tangents
     s = _sum_of_squares(*primals)
-    if dx is None and dz is None and jnp.ndim(lengthscale) == 0:
-        return s, _in_one_lengthscale(s, x, z, dl / lengthscale)
+    if dx is None and dz is None:
+        return s, _in_lengthscale(s, x, z, lengthscale, dl)
     # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, expanded: every
     # factor belongs to one point, so that two batches need n^2 floats in the backward pass instead
     # of n^2 d.
@@ -329,14 +329,8 @@ def _exact_sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
     (dx, dz, dl) = tangents
     s = _exact_sum_of_squares(*primals)
-    inverse = 1 / lengthscale
-    ds = None
-    if dl is not None and (jnp.ndim(lengthscale) == 0 or len(x) == 1):
-        # One lengthscale needs no loop: -2 s dl / l.
-        relative = jnp.sum(dl * inverse)
-        ds = _in_one_lengthscale(s, x, z, relative)
-        dl = None
-    inverse = jnp.broadcast_to(inverse, x.shape)
+    ds = None if dl is None else _in_lengthscale(s, x, z, lengthscale, dl)
+    inverse = jnp.broadcast_to(1 / lengthscale, x.shape)
     if len(x) == 1 and dx is not None and dz is not None:
         in_both = _in_first_point(x[0], z[0], inverse[0], dx[0] - dz[0])
         return s, in_both if ds is None else ds + in_both
@@ -344,9 +338,16 @@ def _exact_sum_of_squares_jvp(primals, tangents):
         ds = sum_over_coordinates(_in_first_point, _start(ds, s), (x, z, inverse, dx))
     if dz is not None:
         ds = sum_over_coordinates(_in_first_point, _start(ds, s), (z, x, inverse, dz))
-    if dl is not None:
-        ds = sum_over_coordinates(_in_lengthscale, _start(ds, s), (x, z, inverse, dl))
     return s, _start(ds, s)
+
+
+def _in_lengthscale(s, x, z, lengthscale, dl):
+    """`-2 sum_k w_k^2 dl_k / l_k` with w = (x - z) / l; for one lengthscale `-2 s dl / l`."""
+    relative = dl / lengthscale
+    if len(x) == 1 or jnp.ndim(lengthscale) == 0:
+        return _zero_where_infinite(s) * spread(-2 * jnp.sum(relative), x, z)
+    terms = (x, z, 1 / lengthscale, -2 * relative)
+    return sum_over_coordinates(_in_one_lengthscale, _start(None, s), terms)
 
 
 def _start(total: Array | None, s: Array) -> Array:
@@ -368,14 +369,9 @@ def _in_first_point(x, z, inverse, dx):
 
 
 @jax.checkpoint
-def _in_lengthscale(x, z, inverse, dl):
-    """`-2 w^2 dl / l` for one coordinate."""
-    return _zero_where_infinite(((x - z) * inverse) ** 2) * spread(-2 * inverse * dl, x, z)
-
-
-def _in_one_lengthscale(s, x, z, relative):
-    """`-2 s dl / l`, given dl / l."""
-    return _zero_where_infinite(s) * spread(-2 * relative, x, z)
+def _in_one_lengthscale(x, z, inverse, scale):
+    """`scale w^2` for one coordinate, w = (x - z) / l."""
+    return _zero_where_infinite(((x - z) * inverse) ** 2) * spread(scale, x, z)
 
 
 def _zero_where_infinite(s):
@@ -391,7 +387,7 @@ def squared_distance(x: Any, z: Any, lengthscale: Array, *, rough: bool = False)
     For d = 1, and for kernels that are not smooth at s = 0 (`rough`), which magnify errors in s
     without bound, value and derivatives are sums over differences, exact to rounding. Up to d = 8
     the value for smooth kernels is the sum of squared differences as well, and so is the derivative
-    in one lengthscale if the points are constant. Otherwise it is `x.x + z.z - 2 x.z`, one matrix
+    in the lengthscale if the points are constant. Otherwise it is `x.x + z.z - 2 x.z`, one matrix
     product for two batches (under `vmap`). It is centred at the mean of the inner batch *before*
     dividing by the lengthscale. Its value is clamped at zero, but not its derivative, so that
     Hessians at x = z are exact. Other derivatives for smooth kernels have this expanded, centred
