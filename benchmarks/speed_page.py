@@ -251,7 +251,7 @@ def with_table(text: str, questions: dict[str, Any]) -> str:
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     head = "| computation | kernax | other libraries | measured |\n|---|---|---|---|"
-    lines = [_line(line, questions) for line in LINES]
+    lines = [_line(line, questions) for line in _recorded(questions)]
     table = "\n".join([head, *lines])
     return f"{before}{BEGIN}\n\n{table}\n\n{_slower(questions)}\n\n{END}{after}"
 
@@ -259,6 +259,16 @@ def with_table(text: str, questions: dict[str, Any]) -> str:
 def write(page: Path = PAGE) -> None:
     """The page with the tables of today's records."""
     page.write_text(with_table(page.read_text(), bars.read()))
+
+
+def _recorded(questions: dict[str, Any]) -> list[Line]:
+    """The lines of which all cases are recorded."""
+
+    def is_recorded(line: Line) -> bool:
+        cases = questions.get(line.question, {}).get("cases", [])
+        return {case["case"] for case in cases} >= set(line.cases)
+
+    return [line for line in LINES if is_recorded(line)]
 
 
 def _line(line: Line, questions: dict[str, Any]) -> str:
@@ -288,7 +298,10 @@ def _contenders(line: Line, rows: list[dict[str, Any]]) -> Iterator[tuple[str, d
 def _figures(rows: list[dict[str, Any] | None], line: Line) -> str:
     """The figures of a contender in all cases, in one unit."""
     values = [None if row is None else _figure(row, line.figure) for row in rows]
-    largest = max(value for value in values if value is not None)
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    largest = max(known)
     if line.figure == "memory":
         scale, unit = 1 / MB, "MB"
     elif largest >= 1:
@@ -311,15 +324,17 @@ def _two(value: float) -> str:
 
 def _slower(questions: dict[str, Any]) -> str:
     """The cases of the table in which another library takes less time."""
-    found = [
-        f"- {case}: {_two(ours['seconds'] / row['seconds'])} times as long as {name}"
-        for line in LINES
-        if line.figure == "seconds"
-        for case, of_case in zip(line.cases, _rows(line, questions))
-        for ours in [of_case["kernax"]]
-        for name, row in of_case.items()
-        if ours["seconds"] > SLOWER * row["seconds"]
-    ]
+    found = []
+    for line in _recorded(questions):
+        if line.figure != "seconds":
+            continue
+        for case, of_case in zip(line.cases, _rows(line, questions)):
+            ours = of_case.pop("kernax")["seconds"]
+            found += [
+                f"- {case}: {_two(ours / row['seconds'])} times as long as {name}"
+                for name, row in of_case.items()
+                if ours is not None and ours > SLOWER * row["seconds"]
+            ]
     if not found:
         return "kernax is slower than another library in none of these cases."
     return "\n".join(["kernax is slower than another library in these cases:", "", *found])

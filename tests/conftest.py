@@ -96,9 +96,10 @@ def pytest_collection_modifyitems(config, items):
         from support import needs_x32, needs_x64
 
         skipped = [needs.mark for needs in (needs_x32, needs_x64) if needs.args[0]]
-        items[:] = [
-            item for item in items if not any(mark in skipped for mark in item.iter_markers())
-        ]
+        gone = {item for item in items if any(mark in skipped for mark in item.iter_markers())}
+        if len(gone) < len(items):  # otherwise pytest would find no test at all
+            items[:] = [item for item in items if item not in gone]
+            config.hook.pytest_deselected(items=list(gone))
 
 
 def pytest_collection_finish():

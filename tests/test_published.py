@@ -52,6 +52,16 @@ def test_the_page_on_speed_names_what_another_library_does_faster():
     assert f"- {line.cases[0]}: 1.5 times as long as peer\n" in written
 
 
+def test_the_page_on_speed_leaves_out_what_is_not_recorded_or_failed():
+    first, second = speed_page.LINES[:2]
+    failed = {"contender": "kernax", "seconds": None, "temporary": 3, "held": None}
+    cases = [{"case": name, "rows": [failed]} for name in first.cases]
+    questions = {first.question: {"date": "2031-02-03", "cases": cases}}
+    written = speed_page.with_table(speed_page.PAGE.read_text(), questions)
+    assert f"| {first.title} | - |  | 2031-02-03 |" in written
+    assert second.title not in written
+
+
 def test_what_is_worse_than_published_is_explained_beside_it():
     found = record.read()
     assert len(BY_NAME) == len(contents.ROWS)

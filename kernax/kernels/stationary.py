@@ -218,6 +218,8 @@ class RationalQuadratic(AbstractScaleMixture):
     lengthscale: Float[ParameterArray, "*d"] = positive(default=1.0)
     alpha: Float[ParameterArray, ""] = positive(default=1.0)
 
+    has_cheap_numbers: ClassVar[bool] = True
+
     def of_squared_distance(self, s):
         # The limit alpha -> inf, the RBF, is exact, and derivatives in alpha keep their digits.
         return jnp.exp(-scaled_log1p(s, 1 / (2 * floored(self.alpha))) / 2)
@@ -251,6 +253,7 @@ class GammaExponential(AbstractStationary):
     gamma: Float[ParameterArray, ""] = interval(0.0, 2.0, closed=(False, True), default=1.0)
 
     rough: ClassVar[bool] = True
+    has_cheap_numbers: ClassVar[bool] = True
 
     def of_squared_distance(self, s):
         return stretched_exponential(s, self.gamma / 2)

@@ -3,10 +3,14 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import kernax
 from kernax.core.base import compiled as module
 from kernax.core.base.derivatives import custom_jvp
+from kernax.core.learner.task import check_task
+from kernax.sklearn.rows import Places
 
 
 @pytest.fixture
@@ -70,11 +74,31 @@ def test_on_a_cpu_a_small_eager_call_compiles_with_options_and_no_other(options)
     assert options[3:] == [module._options_of("cpu")]
 
 
+@pytest.mark.parametrize(
+    ("X", "is_small"),
+    [
+        (np.ones((512, 8)), True),
+        (np.ones((513, 8)), False),
+        (np.ones((512, 9)), False),
+        ({"a": np.ones((40, 5)), "b": np.ones((40, 4))}, False),
+        # The points of an estimator are indices of rows, whatever its columns are.
+        (Places(jnp.arange(512), jnp.ones(512)), True),
+    ],
+)
+def test_a_task_is_small_by_the_numbers_of_its_points(X, is_small):
+    kernel = kernax.Constant()
+    n = len(jax.tree.leaves(X)[0])
+    task = check_task("a_test", kernel, X, np.ones(n), None)
+    assert task.is_small == is_small
+
+
 def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
     monkeypatch.setitem(module._OPTIONS, "cpu", {"xla_cpu_no_such_option": True})
     module._options_of.cache_clear()
-    assert module._options_of("cpu") == {}
-    module._options_of.cache_clear()
+    try:
+        assert module._options_of("cpu") == {}
+    finally:
+        module._options_of.cache_clear()
 
 
 def test_what_is_traced_once_is_not_traced_again_in_the_rule_of_a_derivative():

@@ -20,7 +20,8 @@ _OPTIONS: dict[str, dict[str, str | bool]] = {
     # the search, and the result runs equally fast (one H200).
     "gpu": {"xla_gpu_enable_triton_gemm": False},
     # On CPUs a third to a half of the time goes to a form of fused loops in which a Gram matrix of
-    # many columns takes half as long, and in most programs nothing changes. JAX 0.12 has no other.
+    # many columns takes half as long, and in most programs nothing changes. In JAX 0.12 this form
+    # is the only one.
     "cpu": {"xla_cpu_use_fusion_emitters": False},
 }
 
@@ -87,13 +88,12 @@ def compiled(function: Callable) -> Callable:
     @wraps(function)
     def asked(*args, **kwargs):
         check_not_forked()
+        checked = [argument for argument in args if isinstance(argument, AbstractCheckedFirst)]
+        for argument in checked:
+            argument.check_before(function, args)
         backend = jax.default_backend()
-        has_options = backend == "gpu"
-        for argument in args:
-            if isinstance(argument, AbstractCheckedFirst):
-                argument.check_before(function, args)
-                has_options = has_options or (backend == "cpu" and argument.is_small)
-        if has_options and nothing_is_traced():
+        is_small = any(argument.is_small for argument in checked)
+        if (backend == "gpu" or (backend == "cpu" and is_small)) and nothing_is_traced():
             return with_options(backend)(*args, **kwargs)
         return jitted(*args, **kwargs)
 

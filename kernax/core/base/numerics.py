@@ -224,26 +224,30 @@ def _origin_of_batch(size, batched, x, z):
     return origin_of_pairs(x[0], z), False
 
 
-@custom_jvp
 def of_pair(parameter: Array, x: PyTree, z: PyTree) -> Array:
     """A number that all pairs of points share, as one of this pair: the same number, with a
     derivative that is spread over the points.
     """
+    return parameter if is_concrete(parameter) else _of_pair(parameter, x, z)
+
+
+@custom_jvp
+def _of_pair(parameter, x, z):
     return parameter
 
 
-@of_pair.def_tangents
+@_of_pair.def_tangents
 def _of_pair_tangents(parameter, primals, tangents):
     (_, x, z) = primals
     return None if tangents[0] is None else spread(tangents[0], x, z)
 
 
 def spread(tangent: Array, *points: PyTree) -> Array:
-    """The tangent of a number that all of the points share, as one that each of them has.
+    """The tangent of a number that all points share, as one copy for each point.
 
     It does not change, but its transpose, a sum over batches of the points, becomes a product with
     ones, which XLA fuses with its factors on a CPU. A sum over a matrix takes several times as long
-    there, and stores the factors.
+    there, and stores the factors. Each point is spread over its innermost batch.
     """
     for point in points:
         if not is_concrete(point):
@@ -278,7 +282,7 @@ def _sum_of_squares_jvp(primals, tangents):
     (x, z, lengthscale) = primals
     (dx, dz, dl) = tangents
     s = _sum_of_squares(*primals)
-    if dx is None and dz is None:
+    if dx is None and dz is None and dl is not None:
         return s, _in_lengthscale(s, x, z, lengthscale, dl)
     # ds = 2 (u - v).(du - dv) with u = (x - origin) / l, v = (z - origin) / l, expanded: every
     # factor belongs to one point, so that two batches need n^2 floats in the backward pass instead

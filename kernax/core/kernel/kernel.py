@@ -360,6 +360,8 @@ class AbstractStationary(AbstractKernel):
     """
 
     lengthscale: eqx.AbstractVar[Any]  # a number or (d,), as the subclass declares
+    # Whether derivatives in its other numbers cost little for each pair, as those of a power do.
+    has_cheap_numbers: ClassVar[bool] = False
     keeps: ClassVar[Invariance] = Invariance.HOMOGENEOUS
     mirrors: ClassVar[bool] = True
 
@@ -372,7 +374,8 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, x, z):
         s = squared_distance(x, z, self.lengthscale, rough=self.rough)
-        return _with_numbers_of_pair(self, x, z).of_squared_distance(s)
+        kernel = _with_numbers_of_pair(self, x, z) if self.has_cheap_numbers else self
+        return kernel.of_squared_distance(s)
 
     @property
     def invariance(self) -> Invariance:
@@ -384,14 +387,14 @@ class AbstractStationary(AbstractKernel):
 
 
 def _with_numbers_of_pair(kernel: AbstractStationary, x: PyTree, z: PyTree) -> AbstractStationary:
-    """A kernel of which the numbers that `of_squared_distance` uses are those of a pair."""
-    if len(jax.tree.leaves(kernel)) == 1:  # only the lengthscale
-        return kernel
-    is_number = lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 0
-    numbers, rest = eqx.partition(kernel, is_number)
-    numbers = eqx.tree_at(lambda kernel: kernel.lengthscale, numbers, None)
-    numbers = jax.tree.map(lambda number: of_pair(number, x, z), numbers)
-    return eqx.combine(numbers, rest, kernel)
+    """A kernel of which the numbers but for the lengthscale are those of one pair."""
+    lengthscale = kernel.lengthscale
+
+    def of_leaf(leaf: Any) -> Any:
+        is_number = eqx.is_inexact_array(leaf) and leaf.ndim == 0 and leaf is not lengthscale
+        return of_pair(leaf, x, z) if is_number else leaf
+
+    return jax.tree.map(of_leaf, kernel)
 
 
 class _SlopesByProducts(AbstractKernel):

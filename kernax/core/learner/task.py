@@ -1,10 +1,10 @@
 """The checked problem of a learner: kernel, points, targets and weights, in one dtype."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -40,11 +40,11 @@ from kernax.core.operators.memory import Footprint, check_held_by_each, check_me
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
 
-# Fits of so few vectors run in milliseconds, and compile in half a second or more. With more
-# columns distances are a matrix product, and the loop after it, compiled quickly, takes twice as
-# long.
-_FEW_VECTORS = 512
-_FEW_COLUMNS = 8
+# Fits to so few points run in milliseconds, and compile in half a second or more. With more
+# numbers for each point, distances are a matrix product, and the loop after it, compiled quickly,
+# takes twice as long.
+_FEW_POINTS = 512
+_FEW_NUMBERS = 8
 
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
@@ -73,9 +73,8 @@ class Task(AbstractCheckedFirst):
 
     @property
     def is_small(self) -> bool:
-        if not eqx.is_array(self.X) or self.n > _FEW_VECTORS:
-            return False
-        return math.prod(self.X.shape[1:]) <= _FEW_COLUMNS
+        leaves = jax.tree.leaves(self.X)
+        return self.n <= _FEW_POINTS and sum(leaf.size for leaf in leaves) <= _FEW_NUMBERS * self.n
 
     def check_before(self, function: Callable, args: tuple) -> None:
         """Raises MemoryBudgetError if K does not fit into memory. This comes last, so that other
