@@ -153,6 +153,19 @@ BATCHES = {
             "core/test_compiled.py::"
             "test_an_eager_call_on_a_gpu_compiles_with_options_and_a_traced_one_without",
         ),
+        Mutant(  # the factors of a sum over all pairs are stored
+            "core/base/numerics.py",
+            "return None if tangents[0] is None else spread(tangents[0], x, z)",
+            "return tangents[0]",
+            "core/test_gram.py::test_gradients_in_numbers_of_a_kernel_hold_few_matrices",
+        ),
+        Mutant(  # derivatives in lengthscales are expanded around an origin
+            "core/base/numerics.py",
+            "if dx is None and dz is None and dl is not None:",
+            "if False:",
+            "core/test_gram.py::"
+            "test_the_derivative_in_a_lengthscale_is_exact_however_far_the_points_reach",
+        ),
         Mutant(  # distances from zero instead of the mean of the points
             "core/base/numerics.py",
             "(jnp.mean(z, 0), False)",

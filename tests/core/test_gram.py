@@ -212,20 +212,23 @@ def test_gradients_hold_a_few_matrices_not_one_per_dimension(make):
 
 
 @pytest.mark.parametrize(
-    "kernel",
+    ("kernel", "matrices"),
     [
-        kernax.RBF(0.9),
-        kernax.Matern12([0.9, 1.1]),
-        2.0 * kernax.Matern12(0.9) + 0.5,
-        kernax.RBF(0.9) ** 2,
+        (kernax.RBF(0.9), 0),
+        (kernax.RBF(0.9) ** 2, 0),
+        (kernax.Matern12([0.9, 1.1]), 1),
+        (2.0 * kernax.RBF(0.9), 1),
+        (kernax.RBF(0.9) + 0.5, 1),
+        (kernax.RationalQuadratic(), 3),
     ],
 )
-def test_gradients_in_numbers_of_a_kernel_hold_at_most_two_matrices(kernel, rng):
-    """XLA would store the factors of a sum over all pairs, three to five matrices."""
+def test_gradients_in_numbers_of_a_kernel_hold_few_matrices(kernel, matrices, rng):
+    """XLA would store the factors of a sum over all pairs, two to ten matrices."""
     n = 500
     X = jnp.asarray(rng.normal(size=(n, 2)), DTYPE)
     squares = lambda kernel: jnp.sum(kernax.gram(kernel, X) ** 2)
-    assert temporary_bytes(jax.grad(squares), kernel) < 2.1 * n**2 * X.dtype.itemsize
+    most = (matrices + 0.1) * n**2 * X.dtype.itemsize
+    assert temporary_bytes(jax.grad(squares), kernel) < most
 
 
 @pytest.mark.parametrize("ones", [1.0, np.ones(3)])

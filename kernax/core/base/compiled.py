@@ -93,7 +93,8 @@ def compiled(function: Callable) -> Callable:
             argument.check_before(function, args)
         backend = jax.default_backend()
         is_small = any(argument.is_small for argument in checked)
-        if (backend == "gpu" or (backend == "cpu" and is_small)) and nothing_is_traced():
+        has_options = backend == "gpu" or (backend == "cpu" and is_small)
+        if has_options and nothing_is_traced():
             return with_options(backend)(*args, **kwargs)
         return jitted(*args, **kwargs)
 
