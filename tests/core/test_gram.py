@@ -49,6 +49,13 @@ def test_gram_is_symmetric_bitwise_with_the_exact_diagonal(kernel, d, rng):
         assert jnp.all(diagonal == 1)
 
 
+@pytest.mark.parametrize(("n", "d"), [(5, 5), (5, 6), (7, 7), (15, 4), (16, 4), (17, 5)])
+def test_few_inner_products_are_symmetric_bitwise_as_many_are(n, d, rng):
+    for _ in range(5):
+        K = kernax.gram(kernax.Linear(), jnp.asarray(rng.normal(size=(n, d)), DTYPE))
+        assert (K == K.T).all()
+
+
 @pytest.mark.parametrize("block_size", [1, 7, 33, 64])
 def test_blocks_change_nothing(block_size, stacks):
     X, Z = stacks

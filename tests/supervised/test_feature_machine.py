@@ -295,6 +295,20 @@ def test_the_root_of_a_matrix_has_derivatives_at_equal_and_at_zero_eigenvalues(r
     assert np.all(np.isfinite(gradient))
 
 
+def test_the_root_of_a_matrix_has_the_derivative_zero_beside_a_root_of_either_sign(rng):
+    """The root zero is computed as a number within rounding of it, by which nothing is divided."""
+    first = jax.jit(lambda M, direction: jax.jvp(square_root, (M,), (direction,))[1])
+    values = np.array([4.0, 4.0, 1.0, 0.0])
+    slopes = np.array([0.3, -0.2, 0.5, 0.0])
+    for _ in range(20):
+        Q, _ = np.linalg.qr(rng.normal(size=(4, 4)))
+        M, direction = ((Q * numbers) @ Q.T for numbers in (values, slopes))
+        expected = (Q * slopes / (2 * np.sqrt(np.where(values > 0, values, 1)))) @ Q.T
+        np.testing.assert_allclose(
+            first(M.astype(DTYPE), direction.astype(DTYPE)), expected, atol=1e-6 if X64 else 3e-3
+        )
+
+
 def test_a_metric_far_from_the_origin_keeps_the_digits_of_differences(rng):
     A = rng.normal(size=(2, 3)).astype(DTYPE)
     X = np.round(rng.normal(size=(20, 3)) * 256).astype(DTYPE) / 256

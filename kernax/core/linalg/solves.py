@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.batching import sequential_vmap
 from kernax.core.base.derivatives import custom_jvp
-from kernax.core.base.numerics import matmul, positive_or_one
+from kernax.core.base.numerics import eps_of, matmul, positive_or_one
 from kernax.core.base.powers import in_own_unit
 
 
@@ -112,7 +112,10 @@ def _square_root_jvp(primals, tangents):
     def solve(_, C):
         # In the eigenbasis of R: (Q^T X Q)_ij = (Q^T C Q)_ij / (r_i + r_j).
         roots, Q = jnp.linalg.eigh(lax.stop_gradient(R))
-        sums = jnp.maximum(roots, 0)[:, None] + jnp.maximum(roots, 0)[None, :]
+        # The root zero is computed as a number of either sign within rounding of the largest one.
+        rounding = len(R) * eps_of(R) * jnp.max(jnp.abs(roots))
+        roots = jnp.where(roots > rounding, roots, 0)
+        sums = roots[:, None] + roots[None, :]
         quotients = matmul(Q.T, matmul(C, Q)) / positive_or_one(sums)
         return matmul(Q, matmul(jnp.where(sums > 0, quotients, 0), Q.T))
 

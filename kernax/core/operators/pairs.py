@@ -27,6 +27,10 @@ from kernax.core.operators.mesh import RowsOverMesh, on_parts, rows_over_mesh, w
 _BUDGET = {"cpu": 3 * 2**14}
 _LARGE_BUDGET = 2**26
 
+# XLA sums the products of fewer rows in different orders above and below the diagonal: in float64 a
+# matrix of inner products of five or seven points is not symmetric to the last bit.
+_LEAST_MIRRORED = 16
+
 
 class CheckedPairs(NamedTuple):
     """A Gram matrix, whether all of it is finite, and `k(x, x)` for each of its batches."""
@@ -70,7 +74,8 @@ def _of_one_stack(kernel: AbstractKernel, X: PyTree, block_size: int | None) -> 
     spread = rows_over_mesh(X)
     if spread is None:
         K = all_pairs(kernel, X, X) if whole else _by_mirrored_tiles(kernel, X, math.isqrt(at_once))
-        symmetric = _symmetric(K, mirrored=whole and kernel.is_mirrored)
+        is_mirrored = whole and kernel.is_mirrored and n >= _LEAST_MIRRORED
+        symmetric = _symmetric(K, mirrored=is_mirrored)
     elif whole:
         K, symmetric = _whole_over_mesh(kernel, X, spread)
     else:
