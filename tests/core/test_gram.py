@@ -4,6 +4,7 @@ from functools import partial
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -251,6 +252,72 @@ def test_the_derivative_in_a_lengthscale_is_exact_however_far_the_points_reach(o
     r = np.sqrt(5) * np.linalg.norm(X[:, None].astype(float) - X[None], axis=-1) / 1e-3
     expected = (r**2 * (1 + r) / 3 * np.exp(-r)) @ v / 1e-3
     assert_close(slopes / np.abs(expected).max(), expected / np.abs(expected).max())
+
+
+WAYS = {
+    "both stacks": lambda k, X, Z: jax.vmap(lambda x: jax.vmap(lambda z: k(x, z))(Z))(X),
+    "columns first": lambda k, X, Z: jax.vmap(lambda z: jax.vmap(lambda x: k(x, z))(X))(Z).T,
+    "rows in a loop": lambda k, X, Z: jax.lax.map(lambda x: jax.vmap(lambda z: k(x, z))(Z), X),
+    "pairs": lambda k, X, Z: jax.vmap(k)(
+        jnp.repeat(X, len(Z), axis=0), jnp.tile(Z, (len(X), 1))
+    ).reshape(len(X), len(Z)),
+    "gram": lambda k, X, Z: kernax.gram(k, X, Z),
+}
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        2.0 * kernax.RBF(0.9) + 0.5,
+        kernax.RationalQuadratic([0.8, 1.2, 0.5], 1.3),
+        kernax.kernels.GammaExponential(0.7, 1.4),
+        kernax.Polynomial(3, 0.4),
+    ],
+    ids=["sum", "rational", "gamma", "polynomial"],
+)
+def test_derivatives_in_numbers_are_those_of_each_pair_however_pairs_are_batched(kernel, rng):
+    """First and second ones, for a batch of kernels and of data sets."""
+    X, Z, v = (jnp.asarray(rng.normal(size=shape)) for shape in ((2, 4, 3), (2, 3, 3), (2, 4, 3)))
+    factors = jnp.array([1.0, 1.1])
+    numbers, structure = jax.flatten_util.ravel_pytree(kernel)
+    of_pair = lambda numbers, x, z: structure(numbers)(x, z)
+    derivatives_of = lambda f: (jax.jit(jax.grad(f)), jax.jit(jax.hessian(f)))
+
+    def of_pairs(derivative, j):
+        return sum(
+            v[j, a, b] * derivative(factors[j] * numbers, X[j, a], Z[j, b])
+            for a in range(4)
+            for b in range(3)
+        )
+
+    expected = [[of_pairs(d, j) for j in range(2)] for d in derivatives_of(of_pair)]
+    for way in WAYS.values():
+        total = lambda numbers, X, Z, v, way=way: jnp.sum(way(structure(numbers), X, Z) * v)
+        for derivative, right in zip(derivatives_of(total), expected):
+            values = jax.jit(jax.vmap(derivative))(jnp.outer(factors, numbers), X, Z, v)
+            np.testing.assert_allclose(values, jnp.stack(right), rtol=1e-9, atol=1e-10)
+
+
+@needs_x64
+@pytest.mark.parametrize(("n", "d"), [(15, 8), (16, 8), (16, 9)])
+def test_gradients_of_gram_matrices_agree_on_both_sides_of_bounds(n, d, rng):
+    """Of sixteen points, from which on matrices are not symmetrised, and of eight columns, up to
+    which derivatives in lengthscales are sums over differences.
+    """
+    X = jnp.asarray(rng.normal(size=(2, n, d)))
+    v = jnp.asarray(rng.normal(size=(n, n)))
+    scales = jnp.asarray(rng.uniform(1, 2, size=(2, d)))
+    total = lambda scale, X: jnp.sum(v * kernax.gram(kernax.RBF(scale), X))
+    plain = lambda scale, X: jnp.sum(
+        v * jnp.exp(-jnp.sum(((X[:, None] - X[None]) / scale[None, None]) ** 2, axis=-1) / 2)
+    )
+    for argument in (0, 1, (0, 1)):
+        values, right = (
+            jax.jit(jax.vmap(jax.grad(f, argument)))(scales, X) for f in (total, plain)
+        )
+        for value, expected in zip(jax.tree.leaves(values), jax.tree.leaves(right)):
+            np.testing.assert_allclose(value, expected, rtol=0, atol=1e-12 * n)
 
 
 @pytest.mark.slow

@@ -88,7 +88,9 @@ def test_a_common_factor_of_weights_and_ridge_changes_nothing(data, fit, weight)
     """
     X, y, weights = data
     if fit == "blocks" and weight < 1:
-        weight *= 1e20 if X64 else 1e4
+        # With JAX 0.12 conjugate gradients have too few digits at 1e-290.
+        margin = 1e10 if jax.__version_info__ < (0, 12) else 1e20
+        weight *= margin if X64 else 1e4
     process = kernax.GaussianProcess(RBF)
     fits = {
         "dense": partial(kernax.kernel_ridge, RBF),

@@ -374,8 +374,7 @@ class AbstractStationary(AbstractKernel):
 
     def __call__(self, x, z):
         s = squared_distance(x, z, self.lengthscale, rough=self.rough)
-        kernel = _with_numbers_of_pair(self, x, z) if self.has_cheap_numbers else self
-        return kernel.of_squared_distance(s)
+        return _with_numbers_of_pair(self, x, z).of_squared_distance(s)
 
     @property
     def invariance(self) -> Invariance:
@@ -387,7 +386,11 @@ class AbstractStationary(AbstractKernel):
 
 
 def _with_numbers_of_pair(kernel: AbstractStationary, x: PyTree, z: PyTree) -> AbstractStationary:
-    """A kernel of which the numbers but for the lengthscale are those of one pair."""
+    """The kernel, of which the numbers but for the lengthscale are those of one pair if their
+    derivatives are cheap.
+    """
+    if not kernel.has_cheap_numbers:
+        return kernel
     lengthscale = kernel.lengthscale
 
     def of_leaf(leaf: Any) -> Any:
@@ -407,7 +410,7 @@ class _SlopesByProducts(AbstractKernel):
 
     def __call__(self, x, z):
         s = squared_distance_by_products(x, z, self.kernel.lengthscale)
-        return self.kernel.of_squared_distance(s)
+        return _with_numbers_of_pair(self.kernel, x, z).of_squared_distance(s)
 
 
 def with_slopes_by_products(kernel: AbstractKernel) -> AbstractKernel:
