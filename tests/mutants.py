@@ -550,7 +550,7 @@ BATCHES = {
     ),
     "centres": (
         Mutant(  # weights advised for missing targets that are a mask of two columns
-            "core/learner/task.py",
+            "core/learner/learner_problem.py",
             'else "np.isfinite(y).all(1)"',
             'else "np.isfinite(y)"',
             "core/test_boundary.py::test_the_weights_advised_for_missing_targets_are_taken[None-2]",
@@ -650,7 +650,7 @@ BATCHES = {
         ),
         Mutant(  # a path of no points, or of negative weights
             "supervised/ridge/ridge_path.py",
-            "given = given & jnp.all(task.weights.values >= 0)",
+            "given = given & jnp.all(problem.weights.values >= 0)",
             "given = given & True",
             "contract/test_values.py::test_members_that_fail_say_so_and_have_no_numbers[ridge_path]",
         ),
@@ -668,15 +668,15 @@ BATCHES = {
         ),
         Mutant(  # no weight counts more than ten times
             "supervised/machines/svm.py",
-            "bound = C * task.weights.values",
-            "bound = C * jnp.minimum(task.weights.values, 10)",
+            "bound = C * problem.weights.values",
+            "bound = C * jnp.minimum(problem.weights.values, 10)",
             "contract/test_values.py"
             "::test_a_weight_is_as_many_points_at_one_place[nu_support_vector_regression]",
         ),
         Mutant(  # a class of all points
             "supervised/machines/svm.py",
-            "high = task.weights.values",
-            "high = jnp.ones_like(task.weights.values)",
+            "high = problem.weights.values",
+            "high = jnp.ones_like(problem.weights.values)",
             "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing"
             "[one_class_svm]",
         ),
@@ -701,8 +701,8 @@ BATCHES = {
         ),
         Mutant(  # the mean of all points, removed ones among them
             "unsupervised/herding.py",
-            "w = task.weights.values\n    centred",
-            "w = jnp.ones_like(task.weights.values)\n    centred",
+            "w = problem.weights.values\n    centred",
+            "w = jnp.ones_like(problem.weights.values)\n    centred",
             "contract/test_values.py::test_where_a_point_of_weight_zero_is_says_nothing[herding]",
         ),
         Mutant(  # values of a head whose solve has failed
@@ -721,15 +721,15 @@ BATCHES = {
         ),
         Mutant(  # a derivative that forgets the norm of K
             "selection/choose/alignment.py",
-            "_along_targets(K, Y, task) / roots",
-            "_along_targets(K, Y, task) / stop_gradient(roots)",
+            "_along_targets(K, Y, problem) / roots",
+            "_along_targets(K, Y, problem) / stop_gradient(roots)",
             "contract/test_gradients.py::test_derivatives_in_a_batch_are_those_of_differences"
             "[alignment]",
         ),
         Mutant(  # a rate may be negative
             "online/perceptron.py",
-            'task.scalar(rate, "rate", POSITIVE, throw=throw)',
-            'task.scalar(rate, "rate", REAL, throw=throw)',
+            'problem.scalar(rate, "rate", POSITIVE, throw=throw)',
+            'problem.scalar(rate, "rate", REAL, throw=throw)',
             "contract/test_bad_input.py::test_what_is_no_input_is_refused_by_name"
             "[kernel_perceptron-a number out of range]",
         ),

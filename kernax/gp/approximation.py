@@ -17,7 +17,7 @@ from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.base.weights import PointWeights, UnitWeights
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.losses.loss_functions import AbstractLikelihood, as_targets_of, check_convex
 from kernax.core.losses.observation_likelihoods import Categorical, Shifted
@@ -154,7 +154,7 @@ def check_observations(
     in_features: bool = False,
     holds_gram: bool = True,
     throw: bool = False,
-) -> tuple[Task, Callable, AbstractLikelihood]:
+) -> tuple[LearnerProblem, Callable, AbstractLikelihood]:
     """The checked problem of a fit, and the mean and the likelihood in its dtype.
 
     Raises ValueError, naming the argument, where arguments do not fit together; with `convex` also
@@ -175,7 +175,7 @@ def check_observations(
         )
     if convex:
         check_convex(verb, likelihood, ": kernax.variational and kernax.svgp accept StudentT()")
-    task = check_task(
+    problem = check_problem(
         verb,
         process.covariance,
         X,
@@ -188,13 +188,13 @@ def check_observations(
         holds_gram=holds_gram,
         throw=throw,
     )
-    likelihood = task.module(likelihood, throw=throw)
-    return task, cast(process.mean, task.dtype), likelihood
+    likelihood = problem.module(likelihood, throw=throw)
+    return problem, cast(process.mean, problem.dtype), likelihood
 
 
-def shifted(likelihood: AbstractLikelihood, mean: Callable, task: Task) -> Shifted:
+def shifted(likelihood: AbstractLikelihood, mean: Callable, problem: LearnerProblem) -> Shifted:
     """The likelihood of the targets given f - m(X), the process without its mean."""
-    return Shifted(likelihood, means_at(mean, task)[:, 0])
+    return Shifted(likelihood, means_at(mean, problem)[:, 0])
 
 
 class NormalAtPoints(eqx.Module):
@@ -228,16 +228,16 @@ def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, 
 
 
 def posterior_process(
-    task: Task, mean: Callable, normal: NormalAtPoints, result: Any
+    problem: LearnerProblem, mean: Callable, normal: NormalAtPoints, result: Any
 ) -> GaussianProcess:
     """The process given the distribution of its values at the points; NaN after a failure."""
     coefficients = void_unless_known(normal.coefficients, result)
-    covariance = posterior_kernel(normal.factor, task.kernel, task.X, normal.system, result)
-    return GaussianProcess(covariance, updated_mean(mean, task, coefficients))
+    covariance = posterior_kernel(normal.factor, problem.kernel, problem.X, normal.system, result)
+    return GaussianProcess(covariance, updated_mean(mean, problem, coefficients))
 
 
 def solution_of(
-    task: Task,
+    problem: LearnerProblem,
     mean: Callable,
     likelihood: AbstractLikelihood,
     normal: NormalAtPoints,
@@ -248,7 +248,7 @@ def solution_of(
     """The solution: the posterior process of the normal approximation."""
     result = ending_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
-    process = posterior_process(task, mean, normal, result)
+    process = posterior_process(problem, mean, normal, result)
     # The density of the normal distribution is stationary at its mean, so the slopes of the factors
     # there are a = K^-1 (mean - m).
     precisions = normal.system.weights.values

@@ -71,7 +71,7 @@ def expectation_propagation(
         0.89
     """
     stopping = as_stopping(rtol, max_steps)
-    task, mean, likelihood = check_observations(
+    problem, mean, likelihood = check_observations(
         "expectation_propagation",
         process,
         X,
@@ -81,8 +81,8 @@ def expectation_propagation(
         footprint=_FOOTPRINT,
         throw=throw,
     )
-    solution = posterior_by_sites(task, mean, likelihood, _MatchedMoments(), *stopping)
-    hint = f"expectation_propagation with {task.kernel_name}: {ADVICE} may help."
+    solution = posterior_by_sites(problem, mean, likelihood, _MatchedMoments(), *stopping)
+    hint = f"expectation_propagation with {problem.kernel_name}: {ADVICE} may help."
     return finish(solution, throw, hint, digits=OF_EVIDENCE)
 
 

@@ -12,7 +12,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Digits, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.operators.memory import Footprint
@@ -78,7 +78,7 @@ def leave_one_out_predictions(
         -2.56
     """
     process = as_process(process)
-    task = check_task(
+    problem = check_problem(
         "leave_one_out_predictions",
         process.covariance,
         X,
@@ -90,25 +90,25 @@ def leave_one_out_predictions(
         reads_removed=True,
         footprint=_FOOTPRINT,
     )
-    noise = as_noise(noise, task.n, task.dtype)
-    solution = _held_out(task, cast(process.mean, task.dtype), noise)
+    noise = as_noise(noise, problem.n, problem.dtype)
+    solution = _held_out(problem, cast(process.mean, problem.dtype), noise)
     hint = "leave_one_out_predictions: more noise avoids this."
-    digits = Digits("the predictions", eps_of(task.dtype) ** (1 / 4))
+    digits = Digits("the predictions", eps_of(problem.dtype) ** (1 / 4))
     return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
 @compiled
-def _held_out(task, mean, noise):
+def _held_out(problem, mean, noise):
     """The predictions, with the status and stats of the factorisation."""
-    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    system = WeightedSystem.of(problem.gram(), problem.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
     P = factor.inverse_of(system)
     # y_i - mean_i = (P^T (y - m))_i / P_ii. Without weights K P = I - noise P, so that the variance
     # below, (K P)_ii / P_ii + noise_i, is 1 / P_ii.
-    residuals = P.transposed_mv(task.columns - means_at(mean, task))[:, 0] / P.diagonal()
+    residuals = P.transposed_mv(problem.columns - means_at(mean, problem))[:, 0] / P.diagonal()
     variance = P.diagonal_of_product(system) / P.diagonal() + noise
-    return Solution(held_out(task.y, task.y - residuals, variance), result, stats)
+    return Solution(held_out(problem.y, problem.y - residuals, variance), result, stats)
 
 
 def held_out(

@@ -14,7 +14,7 @@ from kernax.core.base.numerics import matmul, stop_gradient
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import RESULTS, Solution, void_unless_known
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import AbstractFactor
 from kernax.core.linalg.solves import solve_by_lu
@@ -108,7 +108,7 @@ def variational_of_two(
     """The approximation for noise with a process of its own. Raises ValueError as `variational`
     does.
     """
-    task = check_task(
+    problem = check_problem(
         "variational",
         process.covariance,
         X,
@@ -119,12 +119,12 @@ def variational_of_two(
         throw=throw,
     )
     log_noise = likelihood.log_noise
-    # Only the first task has weights and refuses matrices that do not fit.
-    of_noise = check_task(
-        "variational", log_noise.covariance, task.X, None, holds_gram=False, throw=throw
+    # Only the first problem has weights and refuses matrices that do not fit.
+    of_noise = check_problem(
+        "variational", log_noise.covariance, problem.X, None, holds_gram=False, throw=throw
     )
-    mean, mean_of_log = cast((process.mean, log_noise.mean), task.dtype)
-    return _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps)
+    mean, mean_of_log = cast((process.mean, log_noise.mean), problem.dtype)
+    return _variational_of_two(problem, of_noise, mean, mean_of_log, rtol, max_steps)
 
 
 class _LogNoiseRule(AbstractSiteRule):
@@ -218,13 +218,13 @@ class _LogNoiseRule(AbstractSiteRule):
 
 
 @compiled
-def _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps):
+def _variational_of_two(problem, of_noise, mean, mean_of_log, rtol, max_steps):
     """The posteriors of both functions, with the bound and the status of the iteration."""
-    gram = task.gram()
+    gram = problem.gram()
     gram_of_g = of_noise.gram()
-    residuals = task.y - means_at(mean, task)[:, 0]
+    residuals = problem.y - means_at(mean, problem)[:, 0]
     offset = means_at(mean_of_log, of_noise)[:, 0]
-    rule = _LogNoiseRule(gram, residuals, offset, task.weights.values)
+    rule = _LogNoiseRule(gram, residuals, offset, problem.weights.values)
     # Start from residuals that are the roots of E (y - f)^2, with f fitted to noise of variance
     # exp(prior mean of g).
     nothing = jnp.zeros_like(offset)
@@ -245,7 +245,7 @@ def _variational_of_two(task, of_noise, mean, mean_of_log, rtol, max_steps):
     result = ending_of(result, bound, jitter)
     bound = void_unless_known(bound, result)
     posterior = HeteroscedasticPosterior(
-        posterior_process(task, mean, of_f, result),
+        posterior_process(problem, mean, of_f, result),
         posterior_process(of_noise, mean_of_log, of_g, result),
         bound,
     )

@@ -12,7 +12,7 @@ from kernax.core.base.numerics import matmul, sum_of_rows
 from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import diagonal_of
-from kernax.core.learner.task import Task
+from kernax.core.learner.learner_problem import LearnerProblem
 from kernax.core.linalg.centre_factor import FactorAtPoints, factor_at
 from kernax.core.linalg.solves import inverse_of_lower, solve_lower, solve_lower_transposed
 from kernax.core.operators.gram import gram_of_prepared
@@ -65,11 +65,11 @@ def times_inverse_transposed(
     return matmul(inverse_of_lower(lower).T, A)
 
 
-def check_inducing_points(task: Task, Z: PyTree) -> PyTree:
+def check_inducing_points(problem: LearnerProblem, Z: PyTree) -> PyTree:
     """Inducing points as a batch in the dtype of the data. Raises ValueError for anything else."""
     Z = as_stack(Z, "Z")
-    task.kernel.check_points(Z)
-    return cast(Z, task.dtype)
+    problem.kernel.check_points(Z)
+    return cast(Z, problem.dtype)
 
 
 class NormalAtInducing(eqx.Module):
@@ -83,11 +83,13 @@ class NormalAtInducing(eqx.Module):
     root: Float[Array, "m m"]
 
 
-def process_of(task: Task, mean: Callable, at: NormalAtInducing, result: Any) -> GaussianProcess:
+def process_of(
+    problem: LearnerProblem, mean: Callable, at: NormalAtInducing, result: Any
+) -> GaussianProcess:
     """The process with that distribution of its values at Z; NaN if `result` is a failure."""
     # u(x).means = k(x, Z) L^-T means.
     coefficients = solve_lower_transposed(at.lower, at.means)
     known = void_unless_known((coefficients, at.lower, at.root), result)
     coefficients, lower, root = known
-    covariance = InducedPosteriorKernel(task.kernel, at.Z, lower, root)
-    return GaussianProcess(covariance, updated_mean(mean, task, coefficients, at.Z))
+    covariance = InducedPosteriorKernel(problem.kernel, at.Z, lower, root)
+    return GaussianProcess(covariance, updated_mean(mean, problem, coefficients, at.Z))

@@ -15,7 +15,7 @@ from kernax.core.base.ranks import rank_for, smallest
 from kernax.core.base.solution import Digits, Solution, finish, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.solves import solve_by_lu
@@ -80,7 +80,7 @@ def jackknife_plus(
     process = as_process(process)
     advice = "intervals for each column, or jax.vmap over them"
     # There are no weights that could remove points with an unknown target.
-    task = check_task(
+    problem = check_problem(
         "jackknife_plus",
         process.covariance,
         X,
@@ -89,27 +89,27 @@ def jackknife_plus(
         reads_removed=True,
         footprint=_FOOTPRINT,
     )
-    _, _, Z = prepare_stacks(task.kernel, task.X, Z)
-    Z = cast(Z, task.dtype)
-    noise = as_noise(noise, task.n, task.dtype)
-    count = jnp.asarray(rank_for(coverage, task.n), jnp.int32)
-    numbers = None if folds is None else _as_folds(folds, task.n)
-    solution = _jackknife_plus(task, cast(process.mean, task.dtype), noise, Z, numbers, count)
+    _, _, Z = prepare_stacks(problem.kernel, problem.X, Z)
+    Z = cast(Z, problem.dtype)
+    noise = as_noise(noise, problem.n, problem.dtype)
+    count = jnp.asarray(rank_for(coverage, problem.n), jnp.int32)
+    numbers = None if folds is None else _as_folds(folds, problem.n)
+    solution = _jackknife_plus(problem, cast(process.mean, problem.dtype), noise, Z, numbers, count)
     hint = "jackknife_plus: more noise may help."
-    digits = Digits("the intervals", eps_of(task.dtype) ** (1 / 4))
+    digits = Digits("the intervals", eps_of(problem.dtype) ** (1 / 4))
     return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
 @compiled
-def _jackknife_plus(task, mean, noise, Z, folds, count):
+def _jackknife_plus(problem, mean, noise, Z, folds, count):
     """The ends, with the status and stats of the factorisation."""
-    system = WeightedSystem.of(task.gram(), task.weights, noise)
+    system = WeightedSystem.of(problem.gram(), problem.weights, noise)
     factor, result, stats = factor_of(system)
     stats = stats | {"rounding": rounding_of_inverse(system, factor)}
     P = factor.inverse_of(system).as_matrix()
-    targets = task.columns - means_at(mean, task)
+    targets = problem.columns - means_at(mean, problem)
     a = matmul(P, targets)[:, 0]
-    across = gram_of_prepared(task.kernel, Z, task.X)
+    across = gram_of_prepared(problem.kernel, Z, problem.X)
     # f(z) = m(z) + k(z, X) a, a = P (y - m(X)), with all points.
     centre = jax.vmap(mean)(Z).reshape(-1) + matmul(across, a)
     residuals, changes = _left_out(P, a, matmul(across, P), folds)

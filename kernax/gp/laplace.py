@@ -123,7 +123,7 @@ def laplace(
     if isinstance(likelihood, Categorical):
         solution = laplace_of_classes(process, X, y, likelihood, weights, *stopping, throw)
     else:
-        task, mean, likelihood = check_observations(
+        problem, mean, likelihood = check_observations(
             "laplace",
             process,
             X,
@@ -134,23 +134,25 @@ def laplace(
             in_features=True,
             throw=throw,
         )
-        solution = _laplace(task, mean, likelihood, *stopping)
+        solution = _laplace(problem, mean, likelihood, *stopping)
     hint = f"laplace with {name_of(process.covariance)}: {ADVICE} may help."
     return finish(solution, throw, hint, digits=OF_EVIDENCE)
 
 
 @compiled
-def _laplace(task, mean, likelihood, rtol, max_steps):
+def _laplace(problem, mean, likelihood, rtol, max_steps):
     """The approximation, with its evidence and the status of Newton's method."""
-    gram = task.gram()
-    one = jnp.ones((), task.dtype)
-    loss = shifted(likelihood, mean, task)
-    mode = newton_fit(gram, task.y, loss, one, task.weights, False, rtol=rtol, max_steps=max_steps)
+    gram = problem.gram()
+    one = jnp.ones((), problem.dtype)
+    loss = shifted(likelihood, mean, problem)
+    mode = newton_fit(
+        gram, problem.y, loss, one, problem.weights, False, rtol=rtol, max_steps=max_steps
+    )
     a = mode.coefficients
     f = values_at_points(gram, a)
-    weights = task.weights.values
+    weights = problem.weights.values
     # The curvatures; NaN where they are negative, as for a likelihood that is not log-concave.
-    curvatures = loss.curvature(task.y, f)
+    curvatures = loss.curvature(problem.y, f)
     precisions = jnp.where(curvatures < 0, jnp.nan, curvatures)
     # W K + I with W = w L''(y, f).
     system = system_of_precisions(gram, weights * precisions)
@@ -159,7 +161,7 @@ def _laplace(task, mean, likelihood, rtol, max_steps):
     # log p(y) is about -sum_i w_i L_i - a.K a / 2 - log |I + W K| / 2 (Rasmussen & Williams 2006,
     # eq. 3.32). Here f = K a excludes the mean m, which is part of the loss.
     half_norm = (matmul(a, f) + log_determinant(system, factor)) / 2
-    log_evidence = -jnp.sum(weights * loss(task.y, f)) - half_norm
+    log_evidence = -jnp.sum(weights * loss(problem.y, f)) - half_norm
     normal = NormalAtPoints(system, factor, a)
-    stats = mode.stats | figures | task.figures(gram)
-    return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
+    stats = mode.stats | figures | problem.figures(gram)
+    return solution_of(problem, mean, likelihood, normal, log_evidence, result, stats)

@@ -21,7 +21,7 @@ from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Solution, void_unless_known
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.density import factor_of, log_determinant, root_of_covariance
 from kernax.core.linalg.solves import log_determinant_by_lu, solve_by_lu
@@ -207,7 +207,7 @@ def laplace_of_classes(
 ) -> Solution[CategoricalPosterior]:
     """The approximation for one-hot targets. Raises ValueError as `laplace` does."""
     process = as_process(process)
-    task = check_task(
+    problem = check_problem(
         "laplace of several classes",
         process.covariance,
         X,
@@ -217,19 +217,19 @@ def laplace_of_classes(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    mean = cast(process.mean, task.dtype)
-    return _laplace_of_classes(task, mean, likelihood, rtol, max_steps)
+    mean = cast(process.mean, problem.dtype)
+    return _laplace_of_classes(problem, mean, likelihood, rtol, max_steps)
 
 
 @compiled
-def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
+def _laplace_of_classes(problem, mean, likelihood, rtol, max_steps):
     """The approximation, with its evidence and how Newton's method ended."""
-    gram = task.gram()
-    weights = task.weights.values
-    offset = means_at(mean, task)
+    gram = problem.gram()
+    weights = problem.weights.values
+    offset = means_at(mean, problem)
     ridge = jnp.ones_like(weights[0])
     mode = softmax_fit(
-        gram, task.y, offset, ridge, weights, bias=False, rtol=rtol, max_steps=max_steps
+        gram, problem.y, offset, ridge, weights, bias=False, rtol=rtol, max_steps=max_steps
     )
     a = mode.coefficients
     f = values_at_points(gram, a)
@@ -256,7 +256,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     # log |I + W K| = sum_c log |T_c| + log |G|, as G = I - sum_c A_c K diag(w P_c).
     determinant = jnp.sum(determinants) + log_determinant_by_lu(G)
     # log p(Y | X) is about -sum_i w_i L_i - sum_c a_c.K a_c / 2 - log |I + W K| / 2, f = K a.
-    losses = jnp.sum(weights * likelihood(task.y, offset + f))
+    losses = jnp.sum(weights * likelihood(problem.y, offset + f))
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
     is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is accurate
     known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
@@ -267,7 +267,7 @@ def _laplace_of_classes(task, mean, likelihood, rtol, max_steps):
     solved = solve_by_lu(jnp.sum(parts, 0), jnp.moveaxis(parts, 0, 1).reshape(n, classes * n))
     solved_by_sum = jnp.moveaxis(solved.reshape(n, classes, n), 1, 0)
     # The process over points (x, c).
-    covariance = ClassPosteriorKernel(task.kernel, task.X, parts, weights, solved_by_sum)
-    process = GaussianProcess(covariance, ValueOfClass(updated_mean(mean, task, a)))
+    covariance = ClassPosteriorKernel(problem.kernel, problem.X, parts, weights, solved_by_sum)
+    process = GaussianProcess(covariance, ValueOfClass(updated_mean(mean, problem, a)))
     stats = mode.stats | figures | {"log_evidence": log_evidence}
     return Solution(CategoricalPosterior(process, likelihood, log_evidence), result, stats)

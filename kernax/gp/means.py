@@ -19,7 +19,7 @@ from kernax.core.base.printing import Printed
 from kernax.core.functionals.linear_functionals import OfFunctionals, applied
 from kernax.core.kernel.kernel import AbstractKernel, parts_of
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task
+from kernax.core.learner.learner_problem import LearnerProblem
 
 
 class FixedMean(Printed):
@@ -121,30 +121,30 @@ def as_mean(mean: Any) -> Callable:
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
 
 
-def means_at(mean: Callable, task: Task) -> Float[Array, "n p"]:
+def means_at(mean: Callable, problem: LearnerProblem) -> Float[Array, "n p"]:
     """`m(X)`, one column per output."""
-    y = task.y
-    means = jax.vmap(mean)(task.X)
+    y = problem.y
+    means = jax.vmap(mean)(problem.X)
     if means.shape not in (y.shape[:1], y.shape):
         allowed = "a scalar" if y.ndim == 1 else f"a scalar or shape {y.shape[1:]}"
         raise ValueError(
             f"mean must return {allowed} to go with y of shape {y.shape}, but returns shape "
             f"{means.shape[1:]}"
         )
-    return jnp.broadcast_to(means.reshape(task.n, -1), task.columns.shape)
+    return jnp.broadcast_to(means.reshape(problem.n, -1), problem.columns.shape)
 
 
 def updated_mean(
-    mean: Callable, task: Task, a: Float[Array, "m *p"], points: PyTree | None = None
+    mean: Callable, problem: LearnerProblem, a: Float[Array, "m *p"], points: PyTree | None = None
 ) -> Callable:
     """`m(x) + k(x, X) a`; an expansion with a bias where the prior mean is a fixed number.
 
     If `points` are given, they replace X.
     """
-    points = task.X if points is None else points
-    shape = (len(a), *task.y.shape[1:])
+    points = problem.X if points is None else points
+    shape = (len(a), *problem.y.shape[1:])
     fixed = isinstance(mean, FixedMean)
-    bias = mean.value if fixed else jnp.zeros((), task.y.dtype)
+    bias = mean.value if fixed else jnp.zeros((), problem.y.dtype)
     bias = jnp.broadcast_to(bias, shape[1:])
-    update = KernelExpansion(task.kernel, points, a.reshape(shape), bias)
+    update = KernelExpansion(problem.kernel, points, a.reshape(shape), bias)
     return update if fixed else ShiftedMean(mean, update)

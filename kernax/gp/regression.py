@@ -22,7 +22,7 @@ from kernax.core.base.solution import (
     warn_of_rounding,
 )
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_task, solver_that_ran
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem, solver_that_ran
 from kernax.core.linalg.density import factor_of, log_density
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
@@ -126,18 +126,18 @@ def condition(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_makes_factor(solver)
-    task, mean, noise = _observations(
+    problem, mean, noise = _observations(
         _CONDITION, process, X, y, noise, weights, solver, throw=throw
     )
-    solution = _condition(task, mean, noise, with_arrays(solver))
-    ran = solver_that_ran(task, solver, named=solver)
+    solution = _condition(problem, mean, noise, with_arrays(solver))
+    ran = solver_that_ran(problem, solver, named=solver)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
-    hint = f"condition with {task.kernel_name}: more noise or rescaled inputs may help"
+    hint = f"condition with {problem.kernel_name}: more noise or rescaled inputs may help"
     if not isinstance(process.mean, FixedMean):
         hint += ", and the mean must be finite at every point"
     hint += f".{advice_on(solver)}"
     _warn_of_digits(solution, solver, hint)
-    return finish(solution, throw, hint, suspect=task.suspect)
+    return finish(solution, throw, hint, suspect=problem.suspect)
 
 
 def _observations(
@@ -150,9 +150,9 @@ def _observations(
     solver: lx.AbstractLinearSolver | None,
     *,
     throw: bool,
-) -> tuple[Task, Callable, Array]:
+) -> tuple[LearnerProblem, Callable, Array]:
     """The checked observations of a process, and its mean and the noise in their dtype."""
-    task = check_task(
+    problem = check_problem(
         footprint.verb,
         process.covariance,
         X,
@@ -166,7 +166,7 @@ def _observations(
         throw=throw,
         footprint=footprint,
     )
-    return task, cast(process.mean, task.dtype), task.noise(noise, throw=throw)
+    return problem, cast(process.mean, problem.dtype), problem.noise(noise, throw=throw)
 
 
 def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, hint: str) -> None:
@@ -177,13 +177,13 @@ def _warn_of_digits(solution: Solution, solver: lx.AbstractLinearSolver | None, 
 
 
 @compiled
-def _condition(task, mean, noise, solver):
+def _condition(problem, mean, noise, solver):
     """The posterior process, with the log evidence among its stats."""
-    system = WeightedSystem.of(task.gram(), task.weights, noise)
-    targets = task.columns - means_at(mean, task)
+    system = WeightedSystem.of(problem.gram(), problem.weights, noise)
+    targets = problem.columns - means_at(mean, problem)
     factor, _, stats = factor_of(system, solver)
     # (W K + diag(noise)) a = W (y - m(X)); the posterior mean is m(x) + k(x, X) a.
-    rhs = task.weights.times(targets)
+    rhs = problem.weights.times(targets)
     a, result, solved = weighted_solve(system, rhs, JitteredCholesky(), factor=factor)
     stats = _of_all_columns(stats, targets) | solved
     if factor.knows_determinant:
@@ -191,8 +191,8 @@ def _condition(task, mean, noise, solver):
         if not factor.is_direct:
             solution = where_or(result == RESULTS.successful, a, jnp.nan)
         stats = stats | {"log_evidence": log_density(system, targets, factor, solution)}
-    posterior = posterior_kernel(factor, task.kernel, task.X, system, result)
-    return Solution(GaussianProcess(posterior, updated_mean(mean, task, a)), result, stats)
+    posterior = posterior_kernel(factor, problem.kernel, problem.X, system, result)
+    return Solution(GaussianProcess(posterior, updated_mean(mean, problem, a)), result, stats)
 
 
 @translated(with_the_mean_in_the_process("log_marginal_likelihood"))
@@ -239,18 +239,20 @@ def log_marginal_likelihood(
     process = as_process(process)
     solver = None if isinstance(solver, Auto) else solver
     check_knows_determinant(solver)
-    task, mean, noise = _observations(_EVIDENCE, process, X, y, noise, weights, solver, throw=False)
-    solution = _evidence(task, mean, noise, with_arrays(solver))
+    problem, mean, noise = _observations(
+        _EVIDENCE, process, X, y, noise, weights, solver, throw=False
+    )
+    solution = _evidence(problem, mean, noise, with_arrays(solver))
     hint = "log_marginal_likelihood: more noise avoids this."
     _warn_of_digits(solution, solver, hint)
     return finish(solution, throw=False, hint=hint).value
 
 
 @compiled
-def _evidence(task, mean, noise, solver):
+def _evidence(problem, mean, noise, solver):
     """The log evidence, with the status and stats of the factorisation."""
-    system = WeightedSystem.of(task.gram(), task.weights, noise)
-    targets = task.columns - means_at(mean, task)
+    system = WeightedSystem.of(problem.gram(), problem.weights, noise)
+    targets = problem.columns - means_at(mean, problem)
     factor, result, stats = factor_of(system, solver)
     stats = _of_all_columns(stats, targets)
     # -(r.C^-1 r + log |C| + n log 2 pi) / 2, summed over the columns r, without weights.

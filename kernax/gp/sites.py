@@ -307,11 +307,11 @@ def _updated(
 
 
 @compiled
-def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
+def posterior_by_sites(problem, mean, likelihood, rule, rtol, max_steps):
     """The posterior by the sites of a rule, with its evidence and the status of the iteration."""
-    loss = shifted(likelihood, mean, task)
-    by_weight = Powered(loss, task.weights.values) if task.weights.removes else loss
-    observations = Observations(task.gram(), task.y, by_weight)
+    loss = shifted(likelihood, mean, problem)
+    by_weight = Powered(loss, problem.weights.values) if problem.weights.removes else loss
+    observations = Observations(problem.gram(), problem.y, by_weight)
     found = fixed_point(observations, rule, rtol, max_steps)
     normal, of_normal, figures = normal_of(observations.gram, found.sites)
     result = RESULTS.where(found.result == RESULTS.successful, of_normal, found.result)
@@ -323,7 +323,7 @@ def posterior_by_sites(task, mean, likelihood, rule, rtol, max_steps):
 
     log_evidence = at_stationary_point(evidence, found.sites, (observations, normal.factor))
     stats = found.stats | figures
-    return solution_of(task, mean, likelihood, normal, log_evidence, result, stats)
+    return solution_of(problem, mean, likelihood, normal, log_evidence, result, stats)
 
 
 def normal_of(gram: AbstractGram, sites: Sites) -> tuple[NormalAtPoints, Any, dict[str, Array]]:

@@ -22,7 +22,7 @@ from kernax.core.base.solution import (
     void_unless_known,
 )
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.linalg.factorisation import direct_accuracy
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.operators.memory import Footprint, check_memory
@@ -103,12 +103,12 @@ def sgpr(
         -59.2
     """
     process = as_process(process)
-    task, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
-    arguments = task, cast(process.mean, task.dtype), noise, Z
+    problem, noise, Z = _checked("sgpr", process.covariance, X, y, noise, Z, weights, throw=throw)
+    arguments = problem, cast(process.mean, problem.dtype), noise, Z
     first = lambda: eqx.filter_eval_shape(_sgpr, *arguments)
-    check_memory(task.X, Z, footprint=_SGPR, first=first)
+    check_memory(problem.X, Z, footprint=_SGPR, first=first)
     solution = _sgpr(*arguments)
-    hint = f"sgpr with {task.kernel_name}: more noise or rescaled inputs may help."
+    hint = f"sgpr with {problem.kernel_name}: more noise or rescaled inputs may help."
     return finish(solution, throw, hint, quiet=True, digits=OF_BOUND)
 
 
@@ -145,10 +145,10 @@ def sgpr_bound(
         True
     """
     process = as_process(process)
-    task, noise, Z = _checked("sgpr_bound", process.covariance, X, y, noise, Z, weights)
-    arguments = task, cast(process.mean, task.dtype), noise, Z
+    problem, noise, Z = _checked("sgpr_bound", process.covariance, X, y, noise, Z, weights)
+    arguments = problem, cast(process.mean, problem.dtype), noise, Z
     first = lambda: eqx.filter_eval_shape(_sgpr_bound, *arguments)
-    check_memory(task.X, Z, footprint=_BOUND, first=first)
+    check_memory(problem.X, Z, footprint=_BOUND, first=first)
     solution = _sgpr_bound(*arguments)
     hint = "sgpr_bound: more noise avoids this."
     return finish(solution, throw=False, hint=hint, quiet=True, digits=OF_BOUND).value
@@ -164,17 +164,17 @@ def _checked(
     weights: ArrayLike | None,
     *,
     throw: bool = False,
-) -> tuple[Task, Float[Array, "*n"], PyTree]:
+) -> tuple[LearnerProblem, Float[Array, "*n"], PyTree]:
     """The problem, noise and inducing points of a fit. Raises ValueError for bad arguments."""
-    task = check_task(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
-    noise = as_noise(noise, task.n, task.dtype, verb if throw else None)
+    problem = check_problem(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
+    noise = as_noise(noise, problem.n, problem.dtype, verb if throw else None)
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "
             "0: condition accepts targets without noise"
         )
-    Z = check_inducing_points(task, Z)
-    return task, noise, Z
+    Z = check_inducing_points(problem, Z)
+    return problem, noise, Z
 
 
 class _Collapsed(eqx.Module):
@@ -188,12 +188,14 @@ class _Collapsed(eqx.Module):
     figures: dict[str, Array]
 
 
-def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree) -> _Collapsed:
+def _collapsed(
+    problem: LearnerProblem, mean: Callable, noise: Float[Array, "*n"], Z: PyTree
+) -> _Collapsed:
     """The common computation of both functions."""
-    of = projected(task.kernel, Z, task.X)
-    targets = task.columns - means_at(mean, task)
+    of = projected(problem.kernel, Z, problem.X)
+    targets = problem.columns - means_at(mean, problem)
     seen = NormalObservations(
-        targets, task.weights.values, jnp.broadcast_to(noise, targets.shape[:1])
+        targets, problem.weights.values, jnp.broadcast_to(noise, targets.shape[:1])
     )
     best = best_values(of.features, seen)
     bound = bound_of(of, seen, best)
@@ -215,17 +217,17 @@ def _collapsed(task: Task, mean: Callable, noise: Float[Array, "*n"], Z: PyTree)
 
 
 @compiled
-def _sgpr(task, mean, noise, Z):
+def _sgpr(problem, mean, noise, Z):
     """The posterior process, with the bound among its stats."""
-    found = _collapsed(task, mean, noise, Z)
+    found = _collapsed(problem, mean, noise, Z)
     # The whitened values have the covariance B^-1 = root root^T, root = inside^-T.
     root = inverse_of_lower(found.best.inside).T
     values = NormalAtInducing(Z, found.of.at.lower, found.best.mean, root)
-    return Solution(process_of(task, mean, values, found.result), found.result, found.figures)
+    return Solution(process_of(problem, mean, values, found.result), found.result, found.figures)
 
 
 @compiled
-def _sgpr_bound(task, mean, noise, Z):
+def _sgpr_bound(problem, mean, noise, Z):
     """The bound alone."""
-    found = _collapsed(task, mean, noise, Z)
+    found = _collapsed(problem, mean, noise, Z)
     return Solution(found.figures["bound"], found.result, found.figures)

@@ -27,7 +27,7 @@ from kernax.core.base.parameters import (
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task
+from kernax.core.learner.learner_problem import LearnerProblem
 from kernax.core.linalg.centre_factor import factor_at
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.operators.memory import Footprint, check_memory
@@ -125,16 +125,16 @@ def svgp(
         >>> bool(posterior.probability(jnp.array([0.9])) > 0.5)
         True
     """
-    task, model = _checked("svgp", process, X, y, likelihood, Z, weights, throw=throw)
+    problem, model = _checked("svgp", process, X, y, likelihood, Z, weights, throw=throw)
     check_key(key)
-    length = task.scalar(rate, "rate", _RATE, throw=throw)
+    length = problem.scalar(rate, "rate", _RATE, throw=throw)
     # The number of points in a batch.
     if batch_size is None:
-        size = task.n
+        size = problem.n
     else:
-        if check_count(batch_size, "batch_size") > task.n:
+        if check_count(batch_size, "batch_size") > problem.n:
             raise ValueError(
-                f"batch_size must be at most {task.n}, the number of points, but is {batch_size}"
+                f"batch_size must be at most {problem.n}, the number of points, but is {batch_size}"
             )
         size = int(batch_size)
     if optimiser is None:
@@ -147,12 +147,12 @@ def svgp(
         )
     theta, rebuild = unconstrain(model, trainable)
     warn_of_undeclared_fields(model, theta)
-    problem = _VariationalProblem(task, rebuild, optimiser, length, key, size)
-    arguments = problem, theta, check_count(n_steps, "n_steps")
+    fit = _VariationalFit(problem, rebuild, optimiser, length, key, size)
+    arguments = fit, theta, check_count(n_steps, "n_steps")
     learns = optimiser is not _STILL
     _check_memory(_LEARNED if learns else _SVGP, model, _svgp, arguments)
     solution = _svgp(*arguments)
-    hint = f"svgp with {task.kernel_name}: smaller steps of the optimiser may help."
+    hint = f"svgp with {problem.kernel_name}: smaller steps of the optimiser may help."
     return finish(solution, throw, hint, quiet=True)
 
 
@@ -166,9 +166,9 @@ def _checked(
     weights: ArrayLike | None,
     *,
     throw: bool = False,
-) -> tuple[Task, SparseModel]:
+) -> tuple[LearnerProblem, SparseModel]:
     """The problem of a fit and its model, in one dtype. Raises ValueError for bad arguments."""
-    task, mean, likelihood = check_observations(
+    problem, mean, likelihood = check_observations(
         verb,
         process,
         X,
@@ -179,10 +179,10 @@ def _checked(
         holds_gram=False,
         throw=throw,
     )
-    jax.eval_shape(lambda: means_at(mean, task))
-    prior = GaussianProcess(task.kernel, mean)
-    Z = check_inducing_points(task, Z)
-    return task, SparseModel(prior, likelihood, Z)
+    jax.eval_shape(lambda: means_at(mean, problem))
+    prior = GaussianProcess(problem.kernel, mean)
+    Z = check_inducing_points(problem, Z)
+    return problem, SparseModel(prior, likelihood, Z)
 
 
 def _check_memory(
@@ -224,12 +224,12 @@ def svgp_bound(
         >>> round(float(kernax.svgp_bound(prior, X, y, bernoulli, X[::2], q)), 2)
         -4.03
     """
-    task, model = _checked("svgp_bound", process, X, y, likelihood, Z, weights)
+    problem, model = _checked("svgp_bound", process, X, y, likelihood, Z, weights)
     check_normal(q, count(model.Z))
-    total = task.n if total is None else check_count(total, "total", task.n)
-    scale = jnp.asarray(total / task.n, task.dtype)
-    batch = Batch(task.X, task.y, task.weights.values)
-    arguments = model, cast(q, task.dtype), batch, scale
+    total = problem.n if total is None else check_count(total, "total", problem.n)
+    scale = jnp.asarray(total / problem.n, problem.dtype)
+    batch = Batch(problem.X, problem.y, problem.weights.values)
+    arguments = model, cast(q, problem.dtype), batch, scale
     _check_memory(_BOUND, model, _estimated_bound, arguments)
     return _estimated_bound(*arguments)
 
@@ -240,10 +240,10 @@ def _estimated_bound(model, q, batch, scale):
     return -scale * batch_loss(model, marginals(model, q, batch.X), batch) - q.divergence()
 
 
-class _VariationalProblem(eqx.Module):
+class _VariationalFit(eqx.Module):
     """The data and the settings of a run, which are constant during it."""
 
-    task: Task
+    problem: LearnerProblem
     rebuild: Rebuild
     optimiser: optax.GradientTransformation
     rate: Float[Array, ""]
@@ -251,18 +251,18 @@ class _VariationalProblem(eqx.Module):
     batch_size: int = eqx.field(static=True)
 
     def batch(self, places: Int[Array, " b"]) -> Batch:
-        X = points_at(self.task.X, places)
-        return Batch(X, self.task.y[places], self.task.weights.values[places])
+        X = points_at(self.problem.X, places)
+        return Batch(X, self.problem.y[places], self.problem.weights.values[places])
 
     @property
     def takes_all(self) -> bool:
         """Whether every batch contains all points."""
-        return self.batch_size == self.task.n
+        return self.batch_size == self.problem.n
 
     @property
     def scale(self) -> float:
         """The factor by which the terms of a batch are multiplied."""
-        return self.task.n / self.batch_size
+        return self.problem.n / self.batch_size
 
 
 class _Known(eqx.Module):
@@ -287,38 +287,38 @@ class _VariationalState(eqx.Module):
     known: _Known
 
 
-def _model(problem: _VariationalProblem, theta: list[Array]) -> SparseModel:
+def _model(fit: _VariationalFit, theta: list[Array]) -> SparseModel:
     """The model with these parameters, which optax sees as a list in the order of their names."""
-    paths = sorted(path for path, _, _ in problem.rebuild.entries)
-    return problem.rebuild(dict(zip(paths, theta)))
+    paths = sorted(path for path, _, _ in fit.rebuild.entries)
+    return fit.rebuild(dict(zip(paths, theta)))
 
 
-def _advanced(problem: _VariationalProblem, state: _VariationalState) -> _VariationalState:
+def _advanced(fit: _VariationalFit, state: _VariationalState) -> _VariationalState:
     """The state after one step."""
     # The order of the points, drawn again once all were used, and the indices of a batch.
-    if problem.takes_all:
+    if fit.takes_all:
         order = state.order
         places = state.order
     else:
-        turn = state.step % (problem.task.n // problem.batch_size)
-        key = jax.random.fold_in(problem.key, state.step)
+        turn = state.step % (fit.problem.n // fit.batch_size)
+        key = jax.random.fold_in(fit.key, state.step)
         again = partial(jax.random.permutation, key)
         order = lax.cond(turn == 0, again, lambda order: order, state.order)
-        first = turn * problem.batch_size
-        places = lax.dynamic_slice_in_dim(order, first, problem.batch_size)
-    batch = problem.batch(places)
+        first = turn * fit.batch_size
+        places = lax.dynamic_slice_in_dim(order, first, fit.batch_size)
+    batch = fit.batch(places)
 
     def objective(theta: list[Array]) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
         # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points, over
         # n; and the terms that it was computed from, as constants.
-        model = _model(problem, theta)
+        model = _model(fit, theta)
         at = marginals(model, state.q, batch.X)
-        loss = problem.scale * batch_loss(model, at, batch) + state.q.divergence()
-        return loss / problem.task.n, stop_gradient((model, at))
+        loss = fit.scale * batch_loss(model, at, batch) + state.q.divergence()
+        return loss / fit.problem.n, stop_gradient((model, at))
 
     (loss, (model, at)), gradient = jax.value_and_grad(objective, has_aux=True)(state.theta)
     # The parameters after a step of the optimiser, and the state of the optimiser.
-    optimiser = optax.with_extra_args_support(problem.optimiser)
+    optimiser = optax.with_extra_args_support(fit.optimiser)
     of = lambda theta: objective(theta)[0]
     with jax.numpy_dtype_promotion("standard"):  # optax mixes float and integer counters
         updates, memory = optimiser.update(
@@ -326,7 +326,7 @@ def _advanced(problem: _VariationalProblem, state: _VariationalState) -> _Variat
         )
     theta: Any = optax.apply_updates(state.theta, updates)
     sound = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
-    natural = stepped(state.natural, model, at, batch, problem.scale, problem.rate)
+    natural = stepped(state.natural, model, at, batch, fit.scale, fit.rate)
     # q stays unchanged if its step does not give a distribution.
     q = natural.normal()
     possible = jnp.all(jnp.isfinite(q.root)) & jnp.all(jnp.isfinite(q.mean))
@@ -345,38 +345,38 @@ def _advanced(problem: _VariationalProblem, state: _VariationalState) -> _Variat
 
 
 @compiled
-def _svgp(problem, theta, steps):
+def _svgp(fit, theta, steps):
     """The posterior after all steps, with its bound on all data."""
     goes_on = lambda state: state.sound & (state.step < steps)
     # The initial state, in which q is the prior.
     values = [theta[path] for path in sorted(theta)]
-    dtype = problem.task.dtype
-    q = InducingNormal.prior(count(problem.rebuild.model.Z), dtype)
+    dtype = fit.problem.dtype
+    q = InducingNormal.prior(count(fit.rebuild.model.Z), dtype)
     start = _VariationalState(
         theta=values,
-        memory=problem.optimiser.init(values),
+        memory=fit.optimiser.init(values),
         natural=Natural(q.mean, q.root),
         q=q,
-        order=jnp.arange(problem.task.n, dtype=jnp.int32),
+        order=jnp.arange(fit.problem.n, dtype=jnp.int32),
         losses=jnp.full(steps, jnp.nan, dtype),
         step=jnp.zeros((), jnp.int32),
         skipped=jnp.zeros((), jnp.int32),
         sound=jnp.array(True),
         known=_Known(values, q),
     )
-    end = lax.while_loop(goes_on, partial(_advanced, problem), start)
-    bound = _bound_of_all(problem, _model(problem, end.theta), end.q)
+    end = lax.while_loop(goes_on, partial(_advanced, fit), start)
+    bound = _bound_of_all(fit, _model(fit, end.theta), end.q)
     sound = end.sound & jnp.isfinite(bound)
     kept = tree_where(sound, _Known(end.theta, end.q), end.known)
-    model = _model(problem, kept.theta)
+    model = _model(fit, kept.theta)
     # The posterior of f under q.
     kernel = model.process.covariance
-    task = eqx.tree_at(lambda task: task.kernel, problem.task, kernel)
+    problem = eqx.tree_at(lambda problem: problem.kernel, fit.problem, kernel)
     # f(Z) = m(Z) + L v with v ~ q and L L^T = k(Z, Z).
     lower = factor_at(kernel, model.Z).lower
     values = NormalAtInducing(model.Z, lower, kept.q.mean[:, None], kept.q.root)
     # This is the last finite model if a batch has stopped the run.
-    process = process_of(task, model.process.mean, values, RESULTS.successful)
+    process = process_of(problem, model.process.mean, values, RESULTS.successful)
     posterior = ApproximatePosterior(process, model.likelihood, bound, None, None)
     stats = {
         "log_evidence": bound,
@@ -385,7 +385,7 @@ def _svgp(problem, theta, steps):
         "skipped": end.skipped,
     }
     # The status of a run, from its last state and from whether the bound on all data has risen.
-    before = _bound_of_all(problem, _model(problem, start.theta), start.q)
+    before = _bound_of_all(fit, _model(fit, start.theta), start.q)
     # If the observations carry hardly any information, both are equal up to rounding.
     rounding = 32 * eps_of(bound) * abs(before)
     endings = (
@@ -396,18 +396,16 @@ def _svgp(problem, theta, steps):
     return Solution(posterior, first_that_holds(endings, RESULTS.successful), stats)
 
 
-def _bound_of_all(
-    problem: _VariationalProblem, model: SparseModel, q: InducingNormal
-) -> Float[Array, ""]:
+def _bound_of_all(fit: _VariationalFit, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:
     """The bound on all data, computed batch by batch."""
-    n = problem.task.n
-    b = problem.batch_size
+    n = fit.problem.n
+    b = fit.batch_size
     # ceil(n / b) batches of b indices.
     places = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)
 
     def of_batch(places: Int[Array, " b"]) -> Float[Array, ""]:
         # The last batch repeats the last point, with weight zero.
-        batch = problem.batch(jnp.minimum(places, n - 1))
+        batch = fit.batch(jnp.minimum(places, n - 1))
         weights = jnp.where(places < n, batch.weights, 0)
         batch = Batch(batch.X, batch.y, weights)
         return batch_loss(model, marginals(model, q, batch.X), batch)

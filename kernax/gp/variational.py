@@ -125,7 +125,7 @@ def variational(
         )
     else:
         advice = ADVICE
-        task, mean, likelihood = check_observations(
+        problem, mean, likelihood = check_observations(
             "variational",
             process,
             X,
@@ -136,7 +136,7 @@ def variational(
             convex=False,
             throw=throw,
         )
-        solution = posterior_by_sites(task, mean, likelihood, _NaturalGradient(), *stopping)
+        solution = posterior_by_sites(problem, mean, likelihood, _NaturalGradient(), *stopping)
     hint = f"variational with {name_of(process.covariance)}: {advice} may help."
     return finish(solution, throw, hint, digits=OF_EVIDENCE)
 

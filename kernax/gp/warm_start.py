@@ -11,7 +11,7 @@ from kernax.core.base.deprecation import renamed, translated
 from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.parameters import with_arrays
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem
@@ -65,7 +65,7 @@ def warm_started(
             "solver has a start"
         )
     process = as_process(process)
-    task = check_task(
+    problem = check_problem(
         "warm_started",
         process.covariance,
         X,
@@ -75,19 +75,19 @@ def warm_started(
         solver=solver,
         block_size=block_size_for(solver),
     )
-    noise = task.noise(noise)
-    prior_mean = cast(process.mean, task.dtype)
-    start = _solutions(task, prior_mean, noise, with_arrays(solver))
+    noise = problem.noise(noise)
+    prior_mean = cast(process.mean, problem.dtype)
+    start = _solutions(problem, prior_mean, noise, with_arrays(solver))
     return dataclasses.replace(solver, start=start)
 
 
 @compiled
-def _solutions(task, mean, noise, solver):
+def _solutions(problem, mean, noise, solver):
     """The solutions of all systems that the derivative of the evidence needs."""
-    system = WeightedSystem.of(task.gram(), task.weights, noise)
-    targets = task.columns - means_at(mean, task)
+    system = WeightedSystem.of(problem.gram(), problem.weights, noise)
+    targets = problem.columns - means_at(mean, problem)
     factor, *_ = factor_of(system, solver)
     assert isinstance(factor, KrylovFactor)
     # (S K S + diag(noise))^-1 S [r, L z], z the vectors of the determinant, if there is one.
     columns = factor.columns_of_density(targets)
-    return stop_gradient(factor.solve(task.weights.times_roots(columns)))
+    return stop_gradient(factor.solve(problem.weights.times_roots(columns)))

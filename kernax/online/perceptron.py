@@ -15,7 +15,7 @@ from kernax.core.base.parameters import as_steps
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.operators.memory import Footprint
 from kernax.online.rules import Perceptron
 
@@ -77,7 +77,7 @@ def kernel_perceptron(
         >>> int(solution.stats["mistakes"])
         3
     """
-    task = check_task(
+    problem = check_problem(
         "kernel_perceptron",
         kernel,
         X,
@@ -90,9 +90,9 @@ def kernel_perceptron(
         footprint=_FOOTPRINT,
     )
     most_epochs = as_steps(max_epochs, "max_epochs")
-    rate = task.scalar(rate, "rate", POSITIVE, throw=throw)
-    threshold = task.scalar(threshold, "threshold", REAL, throw=throw)
-    solution = _kernel_perceptron(task, rate, threshold, bool(averaged), most_epochs)
+    rate = problem.scalar(rate, "rate", POSITIVE, throw=throw)
+    threshold = problem.scalar(threshold, "threshold", REAL, throw=throw)
+    solution = _kernel_perceptron(problem, rate, threshold, bool(averaged), most_epochs)
     hint = (
         "kernel_perceptron: raise max_epochs, or, as the kernel may not separate these points, "
         "pass averaged=True, throw=False."
@@ -184,16 +184,16 @@ class _Perceptron(eqx.Module):
 
 
 @compiled
-def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
+def _kernel_perceptron(problem, rate, threshold, averaged, max_epochs):
     # The solution is a step function of K and y: its derivative is zero.
-    gram = stop_gradient(task.gram())
-    in_features = task.layout.in_features
+    gram = stop_gradient(problem.gram())
+    in_features = problem.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()
-    perceptron = _Perceptron(rows, task.y, Perceptron(rate), threshold, in_features, averaged)
+    perceptron = _Perceptron(rows, problem.y, Perceptron(rate), threshold, in_features, averaged)
     end = perceptron.run(max_epochs)
     beta = perceptron.learned(end)
     # The arrays must be finite, because NaN makes no mistakes.
-    arrays = (beta, end.f, task.y, threshold)
+    arrays = (beta, end.f, problem.y, threshold)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))
     endings = (
         (~finite, RESULTS.nonfinite),
@@ -201,5 +201,5 @@ def _kernel_perceptron(task, rate, threshold, averaged, max_epochs):
     )
     result = first_that_holds(endings, RESULTS.successful)
     void = void_unless_known((beta, -threshold), result)
-    stats = {"mistakes": end.mistakes, "epochs": end.epochs} | task.figures(gram)
-    return Solution(KernelExpansion(task.kernel, task.X, *void), result, stats)
+    stats = {"mistakes": end.mistakes, "epochs": end.epochs} | problem.figures(gram)
+    return Solution(KernelExpansion(problem.kernel, problem.X, *void), result, stats)

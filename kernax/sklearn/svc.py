@@ -63,8 +63,8 @@ class _OfPairs(SupportVectors, KernelClassifier):
         self.n_iter_ = np.empty(0, np.int32)
         self.fit_status_ = 0
         two = len(self.classes_) == 2
-        tasks = [(rows, self._signs(places))] if two else self._tasks(rows, places)
-        fits = [self._machine(few, signs) for few, signs in tasks]
+        problems = [(rows, self._signs(places))] if two else self._problems(rows, places)
+        fits = [self._machine(few, signs) for few, signs in problems]
         machines = [machine for machine, _ in fits]
         function = machines[0] if two else self._joined(machines, rows, places)
         self.function_ = rows.restored(function)
@@ -72,7 +72,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         vars(self).pop("sigmoids_", None)
         if self.probability:
             self.sigmoids_ = tuple(
-                self._sigmoid(few, signs, C) for (few, signs), (_, C) in zip(tasks, fits)
+                self._sigmoid(few, signs, C) for (few, signs), (_, C) in zip(problems, fits)
             )
         self._set_attributes(X, places)
 
@@ -86,7 +86,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         """The indices in `classes_` of every two classes."""
         return list(itertools.combinations(range(len(self.classes_)), 2))
 
-    def _tasks(self, rows, places):
+    def _problems(self, rows, places):
         """For each pair the rows of its two classes, and +1 for the first of them."""
         chosen = [_of_pair(places, pair) for pair in self._pairs()]
         signs = [

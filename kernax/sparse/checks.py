@@ -47,7 +47,7 @@ def checked_solver(solver: Any) -> AbstractRelevanceSolver:
 
 
 def targets_of(likelihood: AbstractLikelihood | Categorical | None) -> Any:
-    """The function that checks y, for `check_task`."""
+    """The function that checks y, for `check_problem`."""
 
     def checked(y: Any, n: int, dtype: Any, weights: Any) -> Array:
         if isinstance(likelihood, Categorical):

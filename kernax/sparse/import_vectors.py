@@ -22,7 +22,7 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.sparse.import_search import ImportSearch
@@ -150,7 +150,7 @@ def import_vector_machine(
             return as_signs(y, n, dtype, weights)
         return as_one_hot(y, n, dtype, weights, bool(bias))
 
-    task = check_task(
+    problem = check_problem(
         "import_vector_machine",
         kernel,
         X,
@@ -162,29 +162,31 @@ def import_vector_machine(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    rtol = task.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
-    max_vectors = min(check_count(max_vectors, "max_vectors"), task.n)
+    ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    rtol = problem.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
+    max_vectors = min(check_count(max_vectors, "max_vectors"), problem.n)
     window = check_count(window, "window")
-    solution = _import_vector_machine(task, ridge, rtol, bool(bias), max_vectors, window)
-    hint = f"import_vector_machine with {task.kernel_name}: a larger max_vectors or rtol may help."
+    solution = _import_vector_machine(problem, ridge, rtol, bool(bias), max_vectors, window)
+    hint = (
+        f"import_vector_machine with {problem.kernel_name}: a larger max_vectors or rtol may help."
+    )
     return finish(solution, throw, hint)
 
 
 @compiled
-def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
-    of_labels = SignLoss if task.y.ndim == 1 else SoftmaxLoss
-    loss = of_labels(task.columns, task.weights.values)
-    gram = stop_gradient(task.gram())
+def _import_vector_machine(problem, ridge, rtol, bias, max_vectors, window):
+    of_labels = SignLoss if problem.y.ndim == 1 else SoftmaxLoss
+    loss = of_labels(problem.columns, problem.weights.values)
+    gram = stop_gradient(problem.gram())
     # How many candidates one product evaluates: few compared with n, and few enough for a cache.
-    block = task.layout.block_size
+    block = problem.layout.block_size
     if block is None:
-        block = max(64, min(task.n // 8, 2**18 // task.n))
-    block = min(block, task.n)
+        block = max(64, min(problem.n // 8, 2**18 // problem.n))
+    block = min(block, problem.n)
     search = ImportSearch(gram, loss, ridge, rtol, bias, window, block, max_vectors)
     # Each member of a batch stops when it is done.
     subset = sequential_vmap(ImportSearch.run, stop_gradient(search))
-    fit = SubsetFit.of(task, subset, loss, ridge, bias)
+    fit = SubsetFit.of(problem, subset, loss, ridge, bias)
     residual = stop_gradient(fit).residual(subset.objective)
     # The problem must not contain NaN or inf.
     is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
@@ -205,9 +207,9 @@ def _import_vector_machine(task, ridge, rtol, bias, max_vectors, window):
     }
     # The function with the coefficients x above the bias.
     x = void_unless_known(x, result)
-    x = x[:, 0] if task.y.ndim == 1 else x
-    vectors = points_at(task.X, subset.places)
-    function = KernelExpansion(task.kernel, vectors, x[:-1], x[-1])
+    x = x[:, 0] if problem.y.ndim == 1 else x
+    vectors = points_at(problem.X, subset.places)
+    function = KernelExpansion(problem.kernel, vectors, x[:-1], x[-1])
     places = jnp.where(subset.is_chosen, subset.places, -1)
     value = ImportVectors(function, places, subset.count)
-    return Solution(value, result, stats | task.figures(gram))
+    return Solution(value, result, stats | problem.figures(gram))

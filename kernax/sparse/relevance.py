@@ -29,7 +29,7 @@ from kernax.core.base.solution import (
 from kernax.core.base.stacks import points_at
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.losses.loss_functions import AbstractLikelihood
 from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.core.operators.memory import Footprint
@@ -128,7 +128,7 @@ def relevance_vector_machine(
     """
     check_likelihood(likelihood, noise)
     solver = checked_solver(solver)
-    task = check_task(
+    problem = check_problem(
         "relevance_vector_machine",
         kernel,
         X,
@@ -139,15 +139,15 @@ def relevance_vector_machine(
         footprint=_FOOTPRINT,
     )
     if noise is not None:
-        noise = task.scalar(noise, "noise", POSITIVE, throw=throw)
+        noise = problem.scalar(noise, "noise", POSITIVE, throw=throw)
     if likelihood is not None:
-        likelihood = task.module(likelihood, throw=throw)
-    classes = task.y.shape[1] if isinstance(likelihood, Categorical) else 1
-    most = (task.n + bool(bias)) * classes
+        likelihood = problem.module(likelihood, throw=throw)
+    classes = problem.y.shape[1] if isinstance(likelihood, Categorical) else 1
+    most = (problem.n + bool(bias)) * classes
     size = min(most, _MOST_VECTORS)
     if max_vectors is not None:
         size = min(most, check_count(max_vectors, "max_vectors"))
-    solution = _relevance_vector_machine(task, noise, likelihood, bool(bias), solver, size)
+    solution = _relevance_vector_machine(problem, noise, likelihood, bool(bias), solver, size)
     stats = solution.stats
     places = solution.value.places
     if is_concrete(solution.result, places):
@@ -175,18 +175,18 @@ def relevance_vector_machine(
 
 
 @compiled
-def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
+def _relevance_vector_machine(problem, noise, likelihood, bias, solver, size):
     """The model; one for each column of y unless the columns are classes."""
-    K = task.gram().as_matrix()
-    weights = task.weights.values
+    K = problem.gram().as_matrix()
+    weights = problem.weights.values
     basis = Basis.of(K, weights, bias)
     setting = _Setting(basis, weights, noise, likelihood, solver, size)
     of_classes = isinstance(likelihood, Categorical)
     # Fits along the first axis: one for each column of y, or one of all classes.
     if of_classes:
-        fits = jax.tree.map(lambda leaf: leaf[None], _fitted(setting, task.columns))
+        fits = jax.tree.map(lambda leaf: leaf[None], _fitted(setting, problem.columns))
     else:
-        fits = each(lambda y: _fitted(setting, y[:, None]), task.columns.T)
+        fits = each(lambda y: _fitted(setting, y[:, None]), problem.columns.T)
     # The slots of all fits in one row. Unless columns are classes, the output of each fit is the
     # number of its column.
     active = fits.active
@@ -197,7 +197,7 @@ def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
     active = jax.tree.map(lambda leaf: leaf.reshape(-1), active)
     places = jnp.where(active.used, active.column - int(basis.has_bias), _UNUSED)
     # Coefficients and biases of the outputs; the weight of the bias is not a coefficient.
-    by_output = jax.nn.one_hot(active.output, task.columns.shape[1], dtype=active.weights.dtype)
+    by_output = jax.nn.one_hot(active.output, problem.columns.shape[1], dtype=active.weights.dtype)
     by_output = by_output * active.weights[:, None]
     is_bias = (places == _BIAS)[:, None]
     coefficients = jnp.where(is_bias, 0, by_output)
@@ -206,11 +206,11 @@ def _relevance_vector_machine(task, noise, likelihood, bias, solver, size):
     known = coefficients, constant, fits.covariance, fits.noise, fits.log_evidence
     coefficients, constant, covariance, noise, log_evidence = void_unless_known(known, result)
     # One number for each model, or the only one.
-    shape = task.y.shape[1:]
+    shape = problem.y.shape[1:]
     by_fit = partial(jnp.reshape, shape=() if of_classes else shape)
     function = KernelExpansion(
-        task.kernel,
-        points_at(task.X, jnp.maximum(places, 0)),
+        problem.kernel,
+        points_at(problem.X, jnp.maximum(places, 0)),
         coefficients.reshape(len(places), *shape),
         constant.reshape(shape),
     )

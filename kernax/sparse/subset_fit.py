@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from kernax.core.base.derivatives import implicit
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient
-from kernax.core.learner.task import Task
+from kernax.core.learner.learner_problem import LearnerProblem
 from kernax.core.linalg.refinement import refined
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
 from kernax.core.operators.blocked import BlockedGram
@@ -48,13 +48,17 @@ class SubsetFit(eqx.Module):
 
     @staticmethod
     def of(
-        task: Task, subset: Subset, loss: AbstractClassLoss, ridge: Float[Array, ""], bias: bool
+        problem: LearnerProblem,
+        subset: Subset,
+        loss: AbstractClassLoss,
+        ridge: Float[Array, ""],
+        bias: bool,
     ) -> "SubsetFit":
         """The fit that a search ends with. Only rows of chosen points are computed, and
         differentiated.
         """
         there = subset.is_chosen
-        K = BlockedGram(task.kernel, task.X, 1).rows(subset.places).T
+        K = BlockedGram(problem.kernel, problem.X, 1).rows(subset.places).T
         both = there[:, None] & there[None, :]
         K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
         K = jnp.where(there[None], K, 0)

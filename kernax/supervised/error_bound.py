@@ -20,7 +20,7 @@ from kernax.core.base.powers import in_own_unit, lengths
 from kernax.core.base.printing import Printed
 from kernax.core.base.stacks import joined
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.losses.loss_functions import (
     AbstractLoss,
     AbstractPiecewiseLinearLoss,
@@ -142,65 +142,65 @@ def error_bound(
         raise ValueError(f"loss must be one of kernax.losses, but is {described(loss)}")
     check_convex("error_bound", loss)
     targets = partial(as_targets_of, loss, both_signs=False)
-    task = check_task(
+    problem = check_problem(
         "error_bound", f.kernel, X, y, weights, targets=targets, holds_gram=False, throw=throw
     )
-    f = cast(f, task.dtype)
-    if f.bias.shape != task.y.shape[1:]:
+    f = cast(f, problem.dtype)
+    if f.bias.shape != problem.y.shape[1:]:
         raise ValueError(
             f"y must have a column for each output of f, {f.bias.shape}, but has shape "
-            f"{task.y.shape}"
+            f"{problem.y.shape}"
         )
     if not bias and is_concrete(f.bias) and np.any(values_of(f.bias) != 0):
         raise ValueError("f has a bias: pass bias=True, so that the problem has one too")
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    loss = task.module(loss, throw=throw)
+    ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    loss = problem.module(loss, throw=throw)
     max_steps = check_count(max_steps, "max_steps", least=0)
-    same = _same_points(f, task)
-    return _bound(task, f, loss, ridge, bool(bias), same, max_steps)
+    same = _same_points(f, problem)
+    return _bound(problem, f, loss, ridge, bool(bias), same, max_steps)
 
 
-def _same_points(f: KernelExpansion, task: Task) -> bool | None:
+def _same_points(f: KernelExpansion, problem: LearnerProblem) -> bool | None:
     """Whether the points of f are those of the problem; None where only the values can tell."""
     kind = lambda points: (jax.tree.structure(points), [*map(jnp.shape, jax.tree.leaves(points))])
-    if kind(f.points) != kind(task.X):
+    if kind(f.points) != kind(problem.X):
         return False
-    if not is_concrete((f.points, task.X)):
+    if not is_concrete((f.points, problem.X)):
         return None
-    return all(map(np.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(task.X)))
+    return all(map(np.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(problem.X)))
 
 
 @compiled
-def _bound(task, f, loss, ridge, bias, same, max_steps):
-    task, f, loss, ridge = stop_gradient((task, f, loss, ridge))
+def _bound(problem, f, loss, ridge, bias, same, max_steps):
+    problem, f, loss, ridge = stop_gradient((problem, f, loss, ridge))
     c = f.coefficients.reshape(len(f.coefficients), -1)
-    points = task.X
+    points = problem.X
     # One Gram matrix of all points: the last n are those of the problem.
     if not same:
-        points = joined([f.points, task.X])
-        nothing = jnp.zeros_like(task.columns)
+        points = joined([f.points, problem.X])
+        nothing = jnp.zeros_like(problem.columns)
         of_f = jnp.concatenate([c, nothing])
         if same is None:
-            leaves = map(jnp.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(task.X))
+            leaves = map(jnp.array_equal, jax.tree.leaves(f.points), jax.tree.leaves(problem.X))
             same = jnp.all(jnp.stack(list(leaves)))
             of_f = jnp.where(same, jnp.concatenate([nothing, c]), of_f)
         c = of_f
-    layout = Layout(checked_block("auto", count(points)), spread=task.layout.spread)
-    gram = operator_of_prepared(task.kernel, points, layout)
-    problem = _WeightedRisk(gram, task.columns, task.weights.values, loss, ridge, bias, same)
-    alone = problem.distance(c)
-    e = problem.correction(c, max_steps)
+    layout = Layout(checked_block("auto", count(points)), spread=problem.layout.spread)
+    gram = operator_of_prepared(problem.kernel, points, layout)
+    risk = _WeightedRisk(gram, problem.columns, problem.weights.values, loss, ridge, bias, same)
+    alone = risk.distance(c)
+    e = risk.correction(c, max_steps)
     # The correction is computed with a rounding error too.
-    corrected = problem.distance(c + e) + problem.relative * jnp.sum(problem.root * abs(e), 0)
+    corrected = risk.distance(c + e) + risk.relative * jnp.sum(risk.root * abs(e), 0)
     helps = corrected < alone
     remainder = jnp.where(helps, corrected, alone)
     if not bias:
         # A function with a bias is not in the space of the kernel.
         remainder = jnp.where(f.bias.reshape(-1) == 0, remainder, jnp.inf)
     e = jnp.where(helps[None, :], e, 0)
-    norm = jnp.where(helps, problem.norm(e), 0) + remainder
+    norm = jnp.where(helps, risk.norm(e), 0) + remainder
     correction = KernelExpansion(
-        task.kernel, points, e.reshape(-1, *f.bias.shape), jnp.zeros_like(f.bias)
+        problem.kernel, points, e.reshape(-1, *f.bias.shape), jnp.zeros_like(f.bias)
     )
     return ErrorBound(correction, remainder.reshape(f.bias.shape), norm.reshape(f.bias.shape))
 

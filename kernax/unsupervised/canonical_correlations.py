@@ -24,7 +24,7 @@ from kernax.core.base.solution import (
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.eigenproblem import (
     AbstractProblem,
@@ -137,12 +137,16 @@ def kernel_cca(
         >>> bool(pairs.correlations[0] > 0.8)
         True
     """
-    Y = as_stack(Y, "Y")  # checked apart from the task, so that messages do not name X
-    first = check_task("kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT)
+    Y = as_stack(Y, "Y")  # checked apart from the problem, so that messages do not name X
+    first = check_problem(
+        "kernel_cca", kernel_x, X, None, weights, throw=throw, footprint=_FOOTPRINT
+    )
     m = count(Y)
     if first.n != m:
         raise ValueError(f"X and Y must hold n points each, in pairs, but hold {first.n} and {m}")
-    second = check_task("kernel_cca", kernel_y, Y, None, weights, throw=throw, footprint=_FOOTPRINT)
+    second = check_problem(
+        "kernel_cca", kernel_y, Y, None, weights, throw=throw, footprint=_FOOTPRINT
+    )
     n_components = check_count(n_components, "n_components")
     if n_components > first.n:
         raise ValueError(
@@ -170,8 +174,8 @@ class _View(eqx.Module):
     factor: AbstractFactor
 
     @staticmethod
-    def of(task: Task, weights: AbstractWeights, ridge: Array) -> "_View":
-        centred = CentredGram.of(task.gram(), weights)
+    def of(problem: LearnerProblem, weights: AbstractWeights, ridge: Array) -> "_View":
+        centred = CentredGram.of(problem.gram(), weights)
         system = WeightedSystem.of(DenseGram(centred.as_matrix()), weights, ridge)
         return _View(centred, system, factor_of(system)[0])
 

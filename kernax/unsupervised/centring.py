@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from kernax.core.base.numerics import eps_of, expand_to, matmul
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task
+from kernax.core.learner.learner_problem import LearnerProblem
 from kernax.core.operators.operators import AbstractGram, DenseGram
 
 
@@ -110,7 +110,7 @@ class CentredGram(eqx.Module):
         diagonal = jnp.abs(self.diagonal() + 2 * self.means - mean)
         return jnp.max(jnp.where(self.shares == 0, 0, diagonal))
 
-    def expansion(self, task: Task, A: Float[Array, "n c"]) -> KernelExpansion:
+    def expansion(self, problem: LearnerProblem, A: Float[Array, "n c"]) -> KernelExpansion:
         """The functions `sum_i A_ij (phi(x_i) - mu)` of centred points, as functions of a point
         that is not centred.
 
@@ -119,4 +119,4 @@ class CentredGram(eqx.Module):
         # sum_i A_ij (phi(x_i) - mu) = sum_i C_ij phi(x_i) with C = H^T A. The mean of this function
         # over the points, m.C, is subtracted.
         C = A - self.shares[:, None] * jnp.sum(A, 0, keepdims=True)
-        return KernelExpansion(task.kernel, task.X, C, -matmul(self.means, C))
+        return KernelExpansion(problem.kernel, problem.X, C, -matmul(self.means, C))

@@ -19,7 +19,7 @@ from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution, finish
 from kernax.core.functionals.stein import SteinKernel, with_scores
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.operators.gram import operator_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.subsample import AboutMean, Subsample, subsample_of
@@ -78,7 +78,7 @@ def herding(
         >>> int(chosen.indices[0])  # the middle one stands for all best
         2
     """
-    task = check_task(
+    problem = check_problem(
         "herding",
         kernel,
         X,
@@ -89,8 +89,8 @@ def herding(
         throw=throw,
         footprint=_HERDING,
     )
-    n_points = _checked_count(n_points, task, bool(replace))
-    solution = _herding(task, n_points, bool(replace))
+    n_points = _checked_count(n_points, problem, bool(replace))
+    solution = _herding(problem, n_points, bool(replace))
     return finish(solution, throw, "herding: centre or rescale the points, or rescale the kernel.")
 
 
@@ -142,40 +142,40 @@ def stein_thin(
         2
     """
     kernel = SteinKernel(kernel, log_density)
-    task = check_task(
+    problem = check_problem(
         "stein_thin", kernel, X, None, block_size=block_size, throw=throw, footprint=_STEIN_THIN
     )
-    n_points = _checked_count(n_points, task, bool(replace))
-    solution = _stein_thin(task, n_points, bool(replace))
+    n_points = _checked_count(n_points, problem, bool(replace))
+    solution = _stein_thin(problem, n_points, bool(replace))
     hint = "stein_thin: is the score finite at every point?"
     return finish(solution, throw, hint)
 
 
-def _checked_count(count: Any, task: Task, replace: bool) -> int:
+def _checked_count(count: Any, problem: LearnerProblem, replace: bool) -> int:
     """The number of points to choose. Raises ValueError if there are fewer points to choose
     from.
     """
     count = check_count(count, "n_points")
     if not replace:
-        task.check_at_most_points(count, "n_points", ": choose fewer, or replace=True")
+        problem.check_at_most_points(count, "n_points", ": choose fewer, or replace=True")
     return count
 
 
 @compiled
-def _herding(task, count, replace):
+def _herding(problem, count, replace):
     # mu = sum_i w_i phi(x_i) / sum_i w_i.
-    w = task.weights.values
-    centred = AboutMean.at(task.gram(), w / jnp.sum(w))
-    return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(task.X))
+    w = problem.weights.values
+    centred = AboutMean.at(problem.gram(), w / jnp.sum(w))
+    return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(problem.X))
 
 
 @compiled
-def _stein_thin(task, count, replace):
-    scored, points = with_scores(task.kernel, task.X)
-    gram = operator_of_prepared(scored, points, task.layout)
+def _stein_thin(problem, count, replace):
+    scored, points = with_scores(problem.kernel, problem.X)
+    gram = operator_of_prepared(scored, points, problem.layout)
     # The mean of the density is zero in this space, so that mu = 0.
-    nothing = jnp.zeros(task.n, task.dtype)
-    free = jnp.ones(task.n, bool)
+    nothing = jnp.zeros(problem.n, problem.dtype)
+    free = jnp.ones(problem.n, bool)
     return _chosen(AboutMean.at(gram, nothing), free, count, replace)
 
 

@@ -28,14 +28,14 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.errors import ClusterWarning
 from kernax.unsupervised.centring import loses_digits, shares
 from kernax.unsupervised.means_of_clusters import (
     Cloud,
-    SoftTask,
+    SoftKMeans,
     accurate_change,
     best_partition,
     coinciding,
@@ -154,7 +154,7 @@ def kernel_kmeans(
         (True, False)
     """
     check_key(key)
-    task = check_task(
+    problem = check_problem(
         "kernel_kmeans",
         kernel,
         X,
@@ -165,24 +165,24 @@ def kernel_kmeans(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    n_clusters = check_clusters(n_clusters, task)
+    n_clusters = check_clusters(n_clusters, problem)
     most_steps = as_steps(max_steps)
     n_starts = check_count(n_starts, "n_starts")
     if temperature is not None:
-        temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
-    solution = _kernel_kmeans(task, key, temperature, n_clusters, n_starts, most_steps)
+        temperature = problem.scalar(temperature, "temperature", POSITIVE, throw=throw)
+    solution = _kernel_kmeans(problem, key, temperature, n_clusters, n_starts, most_steps)
     warn_of_copies("kernel_kmeans", solution.stats["distinct"], n_clusters)
     others = "" if temperature is None else ", another temperature"
     hint = f"kernel_kmeans: more max_steps{others}, or centred points may help."
     return finish(solution, throw, hint)
 
 
-def check_clusters(clusters: Any, task: Task) -> int:
+def check_clusters(clusters: Any, problem: LearnerProblem) -> int:
     """The number of clusters. Raises ValueError if it exceeds the number of points of positive
     weight.
     """
     clusters = check_count(clusters, "n_clusters")
-    task.check_at_most_points(clusters, "n_clusters", ": ask for fewer")
+    problem.check_at_most_points(clusters, "n_clusters", ": ask for fewer")
     return clusters
 
 
@@ -197,13 +197,15 @@ def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
 
 
 @compiled
-def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
+def _kernel_kmeans(problem, key, temperature, clusters, starts, max_steps):
     # Products with very small weights would underflow, and sums of very large ones overflow: all
     # objectives would be equal, and the first run the best.
-    weights, unit = in_own_unit(task.weights.values)
-    cloud = Cloud(task.gram(), weights)
+    weights, unit = in_own_unit(problem.weights.values)
+    cloud = Cloud(problem.gram(), weights)
     found = memberships_of(cloud, key, temperature, clusters, starts, max_steps)
-    lost = loses_digits(task.X, stop_gradient(cloud.gram), stop_gradient(shares(task.weights)))
+    lost = loses_digits(
+        problem.X, stop_gradient(cloud.gram), stop_gradient(shares(problem.weights))
+    )
     endings = (
         (~is_finite(cloud.gram), RESULTS.nonfinite),
         ((found.result == RESULTS.successful) & lost, RESULTS.inaccurate),
@@ -216,12 +218,12 @@ def _kernel_kmeans(task, key, temperature, clusters, starts, max_steps):
     # A cluster without weight, which only a batch of weights may have, is nearest to no point.
     bias = jnp.where(cloud.present(R), -squares / 2, -jnp.inf)
     value = KernelClusters(
-        function=KernelExpansion(task.kernel, task.X, P, bias),
+        function=KernelExpansion(problem.kernel, problem.X, P, bias),
         memberships=R,
-        temperature=jnp.zeros((), task.dtype) if temperature is None else temperature,
+        temperature=jnp.zeros((), problem.dtype) if temperature is None else temperature,
     )
     objective = found.stats["objective"] * unit
-    stats = found.stats | {"objective": objective} | task.figures(cloud.gram)
+    stats = found.stats | {"objective": objective} | problem.figures(cloud.gram)
     return Solution(value, result, stats)
 
 
@@ -251,10 +253,10 @@ def memberships_of(
     }
     if temperature is None:
         return Memberships(R, _ending(R, end.unfinished), stats)
-    task = SoftTask(cloud, temperature, R)
-    soft = soft_memberships(task, max_steps)
+    problem = SoftKMeans(cloud, temperature, R)
+    soft = soft_memberships(problem, max_steps)
     R = soft.memberships
-    residual = stop_gradient(jnp.max(jnp.abs(task.renewed(R) - R)))
+    residual = stop_gradient(jnp.max(jnp.abs(problem.renewed(R) - R)))
     unfinished = ~(residual <= accurate_change(R.dtype))
     stats = stats | {"residual": residual, "steps": soft.steps}
     return Memberships(R, _ending(R, unfinished), stats)

@@ -221,7 +221,7 @@ def filled(
     return lax.fori_loop(0, clusters, fill, labels)
 
 
-class SoftTask(eqx.Module):
+class SoftKMeans(eqx.Module):
     """Soft memberships `R_ic ~ exp(-|phi(x_i) - mu_c|^2 / temperature)`, from a start."""
 
     cloud: Cloud
@@ -248,38 +248,38 @@ class SoftState(eqx.Module):
     steps: Int[Array, ""]
 
 
-def soft_memberships(task: SoftTask, max_steps: Array) -> SoftState:
+def soft_memberships(problem: SoftKMeans, max_steps: Array) -> SoftState:
     """The fixed point, with the change of the last step and the number of steps.
 
     The fixed point is differentiable in the Gram matrix, weights and temperature by its linear
     system, which lineax's GMRES solves; it does not run inside `jax.shard_map`.
     """
 
-    def solve(arguments: tuple[SoftTask, Array]) -> SoftState:
-        task, max_steps = arguments
+    def solve(arguments: tuple[SoftKMeans, Array]) -> SoftState:
+        problem, max_steps = arguments
 
         def go_on(now: SoftState) -> Array:
             far = now.change > accurate_change(now.change.dtype)
             return far & (now.steps < max_steps)
 
         start = SoftState(
-            memberships=task.start,
-            change=jnp.asarray(jnp.inf, task.start.dtype),
+            memberships=problem.start,
+            change=jnp.asarray(jnp.inf, problem.start.dtype),
             steps=jnp.zeros((), jnp.int32),
         )
-        return lax.while_loop(go_on, lambda now: task.after(now), start)
+        return lax.while_loop(go_on, lambda now: problem.after(now), start)
 
-    def one_newton_step(root: SoftState, arguments: tuple[SoftTask, Array]) -> SoftState:
-        task, _ = arguments
+    def one_newton_step(root: SoftState, arguments: tuple[SoftKMeans, Array]) -> SoftState:
+        problem, _ = arguments
         R = root.memberships
-        left = _LeftToRenew(stop_gradient(task), R)
+        left = _LeftToRenew(stop_gradient(problem), R)
         # R + (I - F'(R))^-1 (F(R) - R), F the renewal of memberships.
-        off = task.renewed(R) - R
+        off = problem.renewed(R) - R
         tol = accurate_change(R.dtype)
         step = solve_by_products(left, off, tol, restart=50, max_steps=500)
         return SoftState(R + step, root.change, root.steps)
 
-    return implicit(solve, one_newton_step, (task, max_steps))
+    return implicit(solve, one_newton_step, (problem, max_steps))
 
 
 def accurate_change(dtype: jnp.dtype) -> float:
@@ -290,11 +290,11 @@ def accurate_change(dtype: jnp.dtype) -> float:
 class _LeftToRenew(eqx.Module):
     """`V - F'(R) V`."""
 
-    task: SoftTask
+    problem: SoftKMeans
     R: Float[Array, "n c"]
 
     def __call__(self, V: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        _, change = jax.jvp(self.task.renewed, (self.R,), (V,))
+        _, change = jax.jvp(self.problem.renewed, (self.R,), (V,))
         return V - change
 
 

@@ -18,7 +18,7 @@ from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.spectral_densities import Eigenpairs
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.linalg.eigenproblem import WeightedGram, leading_pairs, zero_below
 from kernax.core.operators.memory import Footprint
 from kernax.errors import NotPSDError
@@ -62,19 +62,19 @@ def eigenpairs(kernel: AbstractKernel, X: PyTree, n_pairs: int) -> Eigenpairs:
         >>> functions(jnp.array([0.4])).shape
         (2,)
     """
-    task = check_task("eigenpairs", kernel, X, None, footprint=_EIGENPAIRS)
-    n = task.n
+    problem = check_problem("eigenpairs", kernel, X, None, footprint=_EIGENPAIRS)
+    n = problem.n
     if check_count(n_pairs, "n_pairs") > n:
         raise ValueError(f"n_pairs must be at most {n}, the number of points, but is {n_pairs!r}")
-    values, coefficients, rank, sound = _eigenpairs(task.whole_gram(), int(n_pairs))
-    _check_psd(task, sound)
+    values, coefficients, rank, sound = _eigenpairs(problem.whole_gram(), int(n_pairs))
+    _check_psd(problem, sound)
     if is_concrete(rank) and np.min(np.asarray(rank)) < n_pairs:
         raise ValueError(
             f"n_pairs is {n_pairs}, but K has only {rank} eigenvalues above rounding: ask for at "
             "most that many"
         )
     no_bias = jnp.zeros_like(values)
-    functions = KernelExpansion(task.kernel, task.X, coefficients, no_bias)
+    functions = KernelExpansion(problem.kernel, problem.X, coefficients, no_bias)
     return Eigenpairs(values, functions)
 
 
@@ -104,17 +104,17 @@ def empirical_features(kernel: AbstractKernel, X: PyTree) -> KernelExpansion:
         >>> bool(jnp.allclose(features @ features.T, kernax.gram(kernax.RBF(0.3), X)))
         True
     """
-    task = check_task("empirical_features", kernel, X, None, footprint=_FEATURES)
-    root, sound = _empirical_features(task.whole_gram().as_matrix())
-    _check_psd(task, sound)
-    return KernelExpansion(task.kernel, task.X, root, jnp.zeros_like(root[0]))
+    problem = check_problem("empirical_features", kernel, X, None, footprint=_FEATURES)
+    root, sound = _empirical_features(problem.whole_gram().as_matrix())
+    _check_psd(problem, sound)
+    return KernelExpansion(problem.kernel, problem.X, root, jnp.zeros_like(root[0]))
 
 
-def _check_psd(task: Task, sound: Array) -> None:
+def _check_psd(problem: LearnerProblem, sound: Array) -> None:
     """Raises NotPSDError where K has a negative eigenvalue, as far as values are known."""
     if is_concrete(sound) and not np.all(sound):
         raise NotPSDError(
-            f"the Gram matrix of {task.kernel_name} on these points has a negative eigenvalue"
+            f"the Gram matrix of {problem.kernel_name} on these points has a negative eigenvalue"
         )
 
 
@@ -122,9 +122,9 @@ def _check_psd(task: Task, sound: Array) -> None:
 def _eigenpairs(gram, count):
     n = gram.in_size()
     unit = UnitWeights(n, gram.in_structure().dtype)
-    problem = WeightedGram(gram, unit, jnp.zeros((), unit.dtype))
-    pairs, report = leading_pairs(problem, count)
-    sound = report.least >= -zero_below(stop_gradient(pairs.values[0]), problem.scale(), n)
+    eigenproblem = WeightedGram(gram, unit, jnp.zeros((), unit.dtype))
+    pairs, report = leading_pairs(eigenproblem, count)
+    sound = report.least >= -zero_below(stop_gradient(pairs.values[0]), eigenproblem.scale(), n)
     good = pairs.kept & sound
     # a_j = u_j / sqrt(l_j), so that sqrt(n) a_j / sqrt(l_j) = sqrt(n) u_j / l_j.
     coefficients = pairs.of_unit_square() * jnp.sqrt(jnp.asarray(n, unit.dtype))

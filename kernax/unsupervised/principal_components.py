@@ -17,7 +17,7 @@ from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
 from kernax.core.linalg.leading_eigenvectors import can_be_truncated
 from kernax.core.operators.memory import Footprint
@@ -152,7 +152,7 @@ def kernel_pca(
         >>> jnp.round(pca.variances / pca.total_variance, 2)
         Array([0.61, 0.3 ], dtype=float64)
     """
-    task = check_task(
+    problem = check_problem(
         "kernel_pca",
         kernel,
         X,
@@ -164,7 +164,7 @@ def kernel_pca(
         footprint=_FOOTPRINT,
     )
     n_components = check_count(n_components, "n_components")
-    n = count(task.X)
+    n = count(problem.X)
     if n_components > n:
         raise ValueError(
             f"n_components must be at most {n}, the number of points, but is {n_components}"
@@ -182,38 +182,40 @@ def kernel_pca(
         truncated = bool(truncated)
     most_steps = as_steps(max_steps)
     solution = _kernel_pca(
-        task, n_components, bool(whiten), truncated, most_steps, bool(indefinite)
+        problem, n_components, bool(whiten), truncated, most_steps, bool(indefinite)
     )
     hint = "kernel_pca: another kernel, fewer components or more max_steps may help."
-    return finish(solution, throw, hint, suspect=task.suspect)
+    return finish(solution, throw, hint, suspect=problem.suspect)
 
 
 @compiled
-def _kernel_pca(task, components, whiten, truncated, max_steps, indefinite):
-    gram = task.gram()
-    weights = task.weights
+def _kernel_pca(problem, components, whiten, truncated, max_steps, indefinite):
+    gram = problem.gram()
+    weights = problem.weights
     if weights.given is not None:
         # A common factor of all weights changes nothing, but squares and sums of weights near the
         # largest float would be inf.
         weights = PointWeights(in_own_unit(weights.values)[0])
     centred = CentredGram.of(gram, weights, held=not truncated)
     size = stop_gradient(centred.largest() * jnp.max(weights.values))
-    problem = WeightedGram(centred, weights, size)
-    pairs, report = leading_pairs(problem, components, truncated=truncated, max_steps=max_steps)
+    eigenproblem = WeightedGram(centred, weights, size)
+    pairs, report = leading_pairs(
+        eigenproblem, components, truncated=truncated, max_steps=max_steps
+    )
     allowed = 0
     if indefinite and not truncated:
         # A point without weight adds a zero to the eigenvalues, which is not a component.
         present = jnp.sum(weights.values > 0)
         allowed = jnp.maximum(present - components, 0)
     finite = centred.is_finite()
-    result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=allowed)
+    result = ending_of(eigenproblem, report, pairs, finite, truncated=truncated, allowed=allowed)
     total = jnp.sum(weights.values)
     # sum_i w_i f_j(x_i)^2 = l_j for the f_j of norm 1. Whitened, the sum is that of the weights.
     scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients
     known = (scaled, pairs.values / total, centred.total_variance())
     scaled, variances, total_variance = void_unless_known(known, result)
     value = PrincipalComponents(
-        function=centred.expansion(task, scaled),
+        function=centred.expansion(problem, scaled),
         variances=variances,
         total_variance=total_variance,
         shares=shares(weights),

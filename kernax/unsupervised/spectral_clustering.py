@@ -30,7 +30,7 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import LowRankGram
 from kernax.errors import ClusterWarning
@@ -167,10 +167,10 @@ def spectral_clustering(
         (True, False)
     """
     check_key(key)
-    task = check_task(
+    problem = check_problem(
         "spectral_clustering", kernel, X, None, weights, throw=throw, footprint=_FOOTPRINT
     )
-    n_clusters = check_clusters(n_clusters, task)
+    n_clusters = check_clusters(n_clusters, problem)
     count = n_clusters if n_eigenvectors is None else check_count(n_eigenvectors, "n_eigenvectors")
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, but is {rounding!r}")
@@ -179,14 +179,14 @@ def spectral_clustering(
             f"temperature is for rounding='kmeans', but rounding is {rounding!r}: leave one of "
             "them out"
         )
-    task.check_at_most_points(count, "n_eigenvectors", ": ask for fewer")
+    problem.check_at_most_points(count, "n_eigenvectors", ": ask for fewer")
     if count != n_clusters and rounding != "kmeans":
         raise ValueError(
             f"n_eigenvectors must be as many as n_clusters, {n_clusters}, for "
             f"rounding={rounding!r}, but is {count}: rounding='kmeans' takes any number"
         )
     if temperature is not None:
-        temperature = task.scalar(temperature, "temperature", POSITIVE, throw=throw)
+        temperature = problem.scalar(temperature, "temperature", POSITIVE, throw=throw)
     options = _Rounding(
         key=key,
         temperature=temperature,
@@ -196,13 +196,13 @@ def spectral_clustering(
         max_steps=as_steps(max_steps),
         rounding=rounding,
     )
-    solution = _spectral_clustering(task, options, bool(normalised))
+    solution = _spectral_clustering(problem, options, bool(normalised))
     if normalised:
         least = solution.stats["least"]
         if is_concrete(least) and np.min(np.asarray(least)) < 0:
             raise ValueError(
                 "kernel must have values >= 0, the edges of a graph, but those of "
-                f"{task.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, "
+                f"{problem.kernel_name} go down to {np.min(np.asarray(least)):.3g}: take another, "
                 "such as RBF, or normalised=False"
             )
     warn_of_copies("spectral_clustering", solution.stats["distinct"], n_clusters)
@@ -249,13 +249,13 @@ class _Rounding(eqx.Module):
 
 
 @compiled
-def _spectral_clustering(task, rounding, normalised):
+def _spectral_clustering(problem, rounding, normalised):
     # Products of very small weights would underflow, and sums of very large ones overflow: divide
     # them by a power of two near the largest that has a root.
-    w = task.weights.values
+    w = problem.weights.values
     unit = 2 * (exponent_of(jnp.max(w)) // 2)
     weights = times_power_of_two(w, -unit)
-    graph = Graph.of(task.gram(), weights, normalised)
+    graph = Graph.of(problem.gram(), weights, normalised)
     known = graph.eigenvectors(rounding.eigenvectors)
     rows = graph.rows(known.coefficients)
     # sum_i w_i D_i e_i^2 = 1, where D is in the unit of the weights if normalised, otherwise one.
@@ -293,8 +293,8 @@ def _spectral_clustering(task, rounding, normalised):
     # The mean sum_i w_i R_ic e_i / sum_i w_i R_ic of each cluster.
     means = matmul(cloud.shares(R).T, embedding)
     value = SpectralClusters(
-        function=_without_bias(task, coefficients),
-        degree=_without_bias(task, w) if normalised else None,
+        function=_without_bias(problem, coefficients),
+        degree=_without_bias(problem, w) if normalised else None,
         memberships=R,
         embedding=embedding,
         means=jnp.where(cloud.present(R)[:, None], means, jnp.inf),
@@ -303,6 +303,6 @@ def _spectral_clustering(task, rounding, normalised):
     return Solution(value, result, figures)
 
 
-def _without_bias(task: Task, A: Float[Array, "n *c"]) -> KernelExpansion:
+def _without_bias(problem: LearnerProblem, A: Float[Array, "n *c"]) -> KernelExpansion:
     """`sum_i A_i k(x, x_i)`."""
-    return KernelExpansion(task.kernel, task.X, A, jnp.zeros_like(A[0]))
+    return KernelExpansion(problem.kernel, problem.X, A, jnp.zeros_like(A[0]))

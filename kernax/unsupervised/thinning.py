@@ -16,7 +16,7 @@ from kernax.core.base.parameters import check_count
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import DenseGram, is_finite
@@ -77,32 +77,32 @@ def thin(
         (4,)
     """
     check_key(key)
-    task = check_task("thin", kernel, X, None, throw=throw, footprint=_FOOTPRINT)
+    problem = check_problem("thin", kernel, X, None, throw=throw, footprint=_FOOTPRINT)
     n_halvings = check_count(n_halvings, "n_halvings")
-    if 2**n_halvings > task.n:
+    if 2**n_halvings > problem.n:
         raise ValueError(
-            f"n_halvings of {task.n} points must leave at least one, but is {n_halvings}: halve "
+            f"n_halvings of {problem.n} points must leave at least one, but is {n_halvings}: halve "
             "less often"
         )
-    if task.n % 2**n_halvings:
+    if problem.n % 2**n_halvings:
         raise ValueError(
-            f"X must hold a multiple of 2^n_halvings = {2**n_halvings} points, but holds {task.n}: "
-            f"leave out {task.n % 2**n_halvings} of them, or halve less often"
+            f"X must hold a multiple of 2^n_halvings = {2**n_halvings} points, but holds "
+            f"{problem.n}: leave out {problem.n % 2**n_halvings} of them, or halve less often"
         )
-    delta = task.scalar(delta, "delta", INSIDE_ONE, throw=throw)
+    delta = problem.scalar(delta, "delta", INSIDE_ONE, throw=throw)
     if split_kernel is not None:
-        split_kernel, _ = prepare(split_kernel, task.X, thrown_by="thin" if throw else None)
-    solution = _thin(task, split_kernel, key, delta, n_halvings)
+        split_kernel, _ = prepare(split_kernel, problem.X, thrown_by="thin" if throw else None)
+    solution = _thin(problem, split_kernel, key, delta, n_halvings)
     return finish(solution, throw, "thin: centre or rescale the points, or rescale the kernel.")
 
 
 @compiled
-def _thin(task, split_kernel, key, delta, halvings):
-    n = task.n
-    gram = task.gram()
+def _thin(problem, split_kernel, key, delta, halvings):
+    n = problem.n
+    gram = problem.gram()
     # mu = 1/n sum_i phi(x_i).
-    centred = AboutMean.at(gram, jnp.full(n, 1 / n, task.dtype))
-    split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, task.X))
+    centred = AboutMean.at(gram, jnp.full(n, 1 / n, problem.dtype))
+    split = gram if split_kernel is None else DenseGram(gram_of_prepared(split_kernel, problem.X))
     sound = is_finite(split) & jnp.isfinite(delta)
     standard = jnp.arange(2**halvings - 1, n, 2**halvings, dtype=jnp.int32)
     # KT-SPLIT: `2^n_halvings` parts, halved level by level, all parts of a level together.
@@ -135,7 +135,7 @@ def _thin(task, split_kernel, key, delta, halvings):
     sums = lax.fori_loop(0, count, added, jnp.zeros_like(fixed.means))
     indices = lax.fori_loop(0, count, step, _Exchanges(best, sums)).indices
     stats = {"split": jnp.min(of_each[1:]), "standard": of_each[0]}
-    return subsample_of(centred, indices, stats, sound, centred.is_accurate(task.X))
+    return subsample_of(centred, indices, stats, sound, centred.is_accurate(problem.X))
 
 
 def _halved(

@@ -9,7 +9,7 @@ import pytest
 import kernax
 from kernax.core.base import compiled as module
 from kernax.core.base.derivatives import custom_jvp
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.sklearn.rows import Places
 
 
@@ -85,11 +85,11 @@ def test_on_a_cpu_a_small_eager_call_compiles_with_options_and_no_other(options)
         (Places(jnp.arange(512), jnp.ones(512)), True),
     ],
 )
-def test_a_task_is_small_by_the_numbers_of_its_points(X, is_small):
+def test_a_problem_is_small_by_the_numbers_of_its_points(X, is_small):
     kernel = kernax.Constant()
     n = len(jax.tree.leaves(X)[0])
-    task = check_task("a_test", kernel, X, np.ones(n), None)
-    assert task.is_small == is_small
+    problem = check_problem("a_test", kernel, X, np.ones(n), None)
+    assert problem.is_small == is_small
 
 
 def test_an_xla_without_the_option_compiles_without_it(monkeypatch):

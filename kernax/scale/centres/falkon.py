@@ -20,7 +20,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.checkpoint.checkpoint import Checkpoint, as_checkpoint
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.centre_factor import wide
 from kernax.core.losses.loss_functions import (
     AbstractSmoothLoss,
@@ -185,7 +185,7 @@ def falkon(
         instead_of_columns = (
             None if isinstance(loss, Squared) else "one fit for each column, or jax.vmap over them"
         )
-        task = check_task(
+        problem = check_problem(
             "falkon",
             kernel,
             X,
@@ -197,27 +197,27 @@ def falkon(
             throw=throw,
         )
         # The functions to sum, on every device that has some of the rows.
-        spread = task.layout.spread
+        spread = problem.layout.spread
         if centres is None:
-            span = OfFeatures.of(task.kernel, task.X)
+            span = OfFeatures.of(problem.kernel, problem.X)
         else:
-            Z = checked_centres(task.kernel, task.X, centres, key, task.weights)
-            span = OfCentres(task.kernel, Z if spread is None else whole_on_each(Z, spread))
-        ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-        plan = plan_of(task.n, span.size, task.dtype, spread)
-        guarded_loss = task.module(loss, throw=throw)
-        one_column = task.y.ndim == 1
-        of_risk = span, task.X, task.weights, (task.columns, guarded_loss, ridge), plan
+            Z = checked_centres(problem.kernel, problem.X, centres, key, problem.weights)
+            span = OfCentres(problem.kernel, Z if spread is None else whole_on_each(Z, spread))
+        ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+        plan = plan_of(problem.n, span.size, problem.dtype, spread)
+        guarded_loss = problem.module(loss, throw=throw)
+        one_column = problem.y.ndim == 1
+        of_risk = span, problem.X, problem.weights, (problem.columns, guarded_loss, ridge), plan
         first = lambda: eqx.filter_eval_shape(_risk, *of_risk)
-        check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(task.dtype), first=first)
+        check_memory(jnp.empty(span.size), footprint=FALKON, dtype=wide(problem.dtype), first=first)
         if checkpoint is None:
             solution = _falkon(*of_risk, one_column)
         else:
             # The same steps in a Python loop, which saves its state.
             risk, points = _risk(*of_risk)
             kept = KeptFit(checkpoint, facts_of_fit(span, guarded_loss, ridge, points, plan))
-            end = risk.minimum(task.columns.shape[1], plan, kept)
-            solution = _solution(end, span, risk.risk.loss, task.columns.dtype, plan, one_column)
+            end = risk.minimum(problem.columns.shape[1], plan, kept)
+            solution = _solution(end, span, risk.risk.loss, problem.columns.dtype, plan, one_column)
     hint = "falkon: a larger ridge, or centres further apart, may help."
     return finish(solution, throw, _cost_of_jitter(solution) + hint)
 

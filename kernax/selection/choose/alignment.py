@@ -13,7 +13,7 @@ from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import exponent_of, times_power_of_two
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
-from kernax.core.learner.task import Task, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.unsupervised.centring import shares
 
@@ -66,27 +66,27 @@ def alignment(
         >>> round(float(kernax.selection.alignment(kernax.RBF(0.3), X, y)), 2)
         0.78
     """
-    task = check_task("alignment", kernel, X, y, weights, footprint=_ALIGNMENT)
-    _check_targets_differ(task, centred)
-    value, is_constant = _alignment(task, bool(centred))
+    problem = check_problem("alignment", kernel, X, y, weights, footprint=_ALIGNMENT)
+    _check_targets_differ(problem, centred)
+    value, is_constant = _alignment(problem, bool(centred))
     if is_concrete(is_constant) and bool(is_constant):
         if centred:
             raise ValueError(
-                f"{task.kernel_name} is constant over X up to rounding, so that nothing is left "
+                f"{problem.kernel_name} is constant over X up to rounding, so that nothing is left "
                 "after centring"
             )
         raise ValueError(
-            f"{task.kernel_name} is zero over X, and so has no alignment with the targets"
+            f"{problem.kernel_name} is zero over X, and so has no alignment with the targets"
         )
     return value
 
 
-def _check_targets_differ(task: Task, centred: bool) -> None:
+def _check_targets_differ(problem: LearnerProblem, centred: bool) -> None:
     """Raises ValueError for targets that are all equal, or, without centring, all zero."""
-    kept = task.weights.kept() if is_concrete(task.y, task.weights) else None
+    kept = problem.weights.kept() if is_concrete(problem.y, problem.weights) else None
     if kept is None:
         return
-    values = np.asarray(task.columns)[kept]
+    values = np.asarray(problem.columns)[kept]
     origin = values[:1] if centred else 0
     if np.any(values - origin):
         return
@@ -98,22 +98,22 @@ def _check_targets_differ(task: Task, centred: bool) -> None:
 
 
 @compiled
-def _alignment(task, centred):
+def _alignment(problem, centred):
     """`<K, Y Y^T> / (|K| |Y Y^T|)`, and whether K is constant, or zero, up to rounding."""
-    K, _ = _prepared(task, centred)
-    Y = _targets(task, centred)
+    K, _ = _prepared(problem, centred)
+    Y = _targets(problem, centred)
     # sum_ij w_i w_j K_ij^2
-    square = jnp.sum(task.weights.times(matmul(K * K, task.weights.values)))
+    square = jnp.sum(problem.weights.times(matmul(K * K, problem.weights.values)))
     # sum_ij w_i w_j (Y Y^T)_ij^2
-    of_targets = jnp.sum(matmul(Y.T, task.weights.times(Y)) ** 2)
+    of_targets = jnp.sum(matmul(Y.T, problem.weights.times(Y)) ** 2)
     # Centring a constant leaves rounding.
-    total = jnp.sum(task.weights.values)
+    total = jnp.sum(problem.weights.values)
     least = 16 * eps_of(K)
     smallest = (least * total) ** 2
     known = (square > smallest) & (of_targets > (least**2 * total) ** 2)
     # <K, Y Y^T> / (|K| |Y Y^T|).
     roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
-    value = jnp.where(known, _along_targets(K, Y, task) / roots, jnp.nan)
+    value = jnp.where(known, _along_targets(K, Y, problem) / roots, jnp.nan)
     return value, square <= smallest
 
 
@@ -121,9 +121,11 @@ def _alignment(task, centred):
 # the weights at zero, unlike in their roots.
 
 
-def _along_targets(K: Float[Array, "n n"], Y: Float[Array, "n p"], task: Task) -> Float[Array, ""]:
+def _along_targets(
+    K: Float[Array, "n n"], Y: Float[Array, "n p"], problem: LearnerProblem
+) -> Float[Array, ""]:
     """`sum_ij w_i w_j K_ij (Y Y^T)_ij`."""
-    weighted = task.weights.times(Y)
+    weighted = problem.weights.times(Y)
     return jnp.sum(weighted * matmul(K, weighted))
 
 
@@ -135,23 +137,23 @@ def _in_unit(
     return times_power_of_two(values, -unit), unit
 
 
-def _prepared(task: Task, centred: bool) -> tuple[Float[Array, "n n"], Int[Array, ""]]:
+def _prepared(problem: LearnerProblem, centred: bool) -> tuple[Float[Array, "n n"], Int[Array, ""]]:
     """K, centred or not, in a unit near its largest number, and the exponent of the unit."""
-    present = task.weights.values > 0
-    K, unit = _in_unit(task.gram().as_matrix(), present[:, None] & present[None, :])
+    present = problem.weights.values > 0
+    K, unit = _in_unit(problem.gram().as_matrix(), present[:, None] & present[None, :])
     if not centred:
         return K, unit
     # H K H^T = K - m 1^T - 1 m^T + (p.m) 1 1^T with H = I - 1 p^T and m = K p.
-    p = shares(task.weights)
+    p = shares(problem.weights)
     means = matmul(K, p)
     return K - means[:, None] - means[None, :] + jnp.sum(p * means), unit
 
 
-def _targets(task: Task, centred: bool) -> Float[Array, "n p"]:
+def _targets(problem: LearnerProblem, centred: bool) -> Float[Array, "n p"]:
     """Y, centred or not, in a unit near its largest number."""
-    Y, _ = _in_unit(task.columns, (task.weights.values > 0)[:, None])
+    Y, _ = _in_unit(problem.columns, (problem.weights.values > 0)[:, None])
     # H Y = Y - 1 (p^T Y).
-    return Y - matmul(shares(task.weights), Y)[None, :] if centred else Y
+    return Y - matmul(shares(problem.weights), Y)[None, :] if centred else Y
 
 
 def aligned_sum(
@@ -198,11 +200,13 @@ def aligned_sum(
         raise ValueError("kernels must hold at least one kernel, but is empty")
     # Rows over a mesh need other advice: one kernel at a time does not help.
     held = _ALIGNED_SUM._replace(instead=None)
-    tasks = [check_task("aligned_sum", kernel, X, y, weights, footprint=held) for kernel in kernels]
-    _check_targets_differ(tasks[0], centred=True)
-    first = lambda: eqx.filter_eval_shape(_aligned, tuple(tasks))
-    check_memory(tasks[0].X, footprint=_ALIGNED_SUM, columns=len(kernels), first=first)
-    shares_of_kernels = _aligned(tuple(tasks))
+    problems = [
+        check_problem("aligned_sum", kernel, X, y, weights, footprint=held) for kernel in kernels
+    ]
+    _check_targets_differ(problems[0], centred=True)
+    first = lambda: eqx.filter_eval_shape(_aligned, tuple(problems))
+    check_memory(problems[0].X, footprint=_ALIGNED_SUM, columns=len(kernels), first=first)
+    shares_of_kernels = _aligned(tuple(problems))
     if is_concrete(shares_of_kernels) and not np.all(np.isfinite(shares_of_kernels)):
         raise ValueError(
             "kernels must vary with the targets, but none does: each is constant over X, or has no "
@@ -212,24 +216,24 @@ def aligned_sum(
 
 
 @compiled
-def _aligned(tasks):
-    task = tasks[0]
-    grams, units = zip(*(_prepared(stop_gradient(one), True) for one in tasks))
-    Y = _targets(task, True)
+def _aligned(problems):
+    problem = problems[0]
+    grams, units = zip(*(_prepared(stop_gradient(one), True) for one in problems))
+    Y = _targets(problem, True)
     # m minimises m.M m - 2 m.a over m >= 0, M_kl = <K_k, K_l> and a_k = <K_k, Y Y^T>.
     # `M_kl = sum_ij w_i w_j K_ij L_ij` of all pairs of matrices.
     # Row by row, `M += w_i A diag(w) A^T` with the i-th rows of all matrices in A (k, n): no
     # product of two matrices is stored.
-    w = task.weights.values
+    w = problem.weights.values
 
     def with_row(M, row):
         w_i, rows = row
         A = jnp.stack(rows)
         return M + w_i * matmul(A * w[None, :], A.T), None
 
-    nothing = jnp.zeros((len(grams), len(grams)), task.dtype)
+    nothing = jnp.zeros((len(grams), len(grams)), problem.dtype)
     M = lax.scan(with_row, nothing, (w, grams))[0]
-    a = jnp.stack([_along_targets(K, Y, task) for K in grams])
+    a = jnp.stack([_along_targets(K, Y, problem) for K in grams])
     # The weights of the matrices in the units of the kernels.
     m = times_power_of_two(_nonnegative_minimiser(M, a), -jnp.stack(units))
     return m / jnp.sum(m)

@@ -20,12 +20,12 @@ from kernax.core.base.special_functions import softplus
 from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.task import Task, check_targets, check_task
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem, check_targets
 from kernax.core.losses.newton import AbstractImplicitProblem, Iterate, Stationarity, minimum
 from kernax.core.operators.memory import Footprint, check_memory
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
 from kernax.supervised.machines.smo import SMO
-from kernax.supervised.machines.svm import PENALTY, svm_of_task
+from kernax.supervised.machines.svm import PENALTY, svm_of_problem
 
 _LEAVE_ONE_OUT = Footprint("svm_leave_one_out", 3.0)
 _ISOTONIC = Footprint("isotonic", 3.2)  # matrices of sums between two values
@@ -340,7 +340,7 @@ def svm_leave_one_out(
         >>> jnp.sign(held_out)
         Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """
-    task = check_task(
+    problem = check_problem(
         "svm_leave_one_out",
         kernel,
         X,
@@ -351,17 +351,19 @@ def svm_leave_one_out(
         throw=throw,
         footprint=_LEAVE_ONE_OUT,
     )
-    C = task.scalar(C, "C", PENALTY, throw=throw)
-    _check_two_of_each(task.y, task.weights.values)
+    C = problem.scalar(C, "C", PENALTY, throw=throw)
+    _check_two_of_each(problem.y, problem.weights.values)
     solver = as_dual_solver(solver, SMO())
-    solution = svm_of_task(task, C, bool(bias), solver, throw=throw)
+    solution = svm_of_problem(problem, C, bool(bias), solver, throw=throw)
     full = solution.value
     inside = jax.vmap(full)(full.points)
-    left_out = _left_out(task, full, C, bool(bias), solver)
+    left_out = _left_out(problem, full, C, bool(bias), solver)
     values = jnp.where(full.coefficients == 0, inside, left_out)
     # Without each point both classes must still have points of positive weight.
-    counted = task.weights.values > 0
-    both_are_left = _has_another(counted & (task.y > 0)) & _has_another(counted & (task.y < 0))
+    counted = problem.weights.values > 0
+    another_positive = _has_another(counted & (problem.y > 0))
+    another_negative = _has_another(counted & (problem.y < 0))
+    both_are_left = another_positive & another_negative
     return jnp.where(both_are_left & (solution.result == RESULTS.successful), values, jnp.nan)
 
 
@@ -383,14 +385,14 @@ def _has_another(members: Bool[Array, " n"]) -> Bool[Array, " n"]:
 
 
 @compiled
-def _left_out(task, full, C, bias, solver):
+def _left_out(problem, full, C, bias, solver):
     """The values of `svm_leave_one_out` at the support vectors, zero at other points."""
-    y = task.y
+    y = problem.y
 
     def value(i, point):
-        weights = PointWeights(task.weights.values.at[i].set(0))
-        rest = Task(task.kernel, task.X, y, weights, task.layout, task.verb)
-        solution = svm_of_task(rest, C, bias, solver, full.coefficients, throw=False)
+        weights = PointWeights(problem.weights.values.at[i].set(0))
+        rest = LearnerProblem(problem.kernel, problem.X, y, weights, problem.layout, problem.verb)
+        solution = svm_of_problem(rest, C, bias, solver, full.coefficients, throw=False)
         return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
 
     def value_of_support(place):

@@ -11,7 +11,7 @@ from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.powers import PowersOfTwo, exponent_of, times_power_of_two
 from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known
-from kernax.core.learner.task import check_targets
+from kernax.core.learner.learner_problem import check_targets
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate

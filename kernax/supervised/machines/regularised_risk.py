@@ -15,7 +15,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.losses.loss_functions import (
     AbstractLoss,
     AbstractPiecewiseLinearLoss,
@@ -113,7 +113,7 @@ def regularised_risk(
     stopping = as_stopping(rtol, max_steps)
     smooth = isinstance(loss, AbstractSmoothLoss)
     footprint = _SMOOTH if smooth else _PIECEWISE
-    task = check_task(
+    problem = check_problem(
         footprint.verb,
         kernel,
         X,
@@ -126,16 +126,18 @@ def regularised_risk(
         diagonal=ridge,
         throw=throw,
     )
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE, throw=throw)
-    guarded_loss = task.module(loss, throw=throw)
+    ridge = problem.scalar(ridge, "ridge", NONNEGATIVE if smooth else POSITIVE, throw=throw)
+    guarded_loss = problem.module(loss, throw=throw)
     if smooth:
         _refuse("solver", solver, "smooth", loss)
-        solution = _of_smooth_loss(task, guarded_loss, ridge, bool(bias), *stopping)
+        solution = _of_smooth_loss(problem, guarded_loss, ridge, bool(bias), *stopping)
     else:
         _refuse("rtol", rtol, "piecewise linear", loss)
         solver = as_dual_solver(solver, SMO())
-        solution = _of_piecewise_linear_loss(task, guarded_loss, ridge, bool(bias), solver)
-    hint = f"regularised_risk with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+        solution = _of_piecewise_linear_loss(problem, guarded_loss, ridge, bool(bias), solver)
+    hint = (
+        f"regularised_risk with {problem.kernel_name}: a larger ridge or rescaled inputs may help."
+    )
     return finish(solution, throw, hint)
 
 
@@ -148,23 +150,25 @@ def _refuse(name: str, option: object, kind: str, loss: AbstractLoss) -> None:
 
 
 @compiled
-def _of_smooth_loss(task, loss, ridge, bias, rtol, max_steps):
+def _of_smooth_loss(problem, loss, ridge, bias, rtol, max_steps):
     """The minimiser for a smooth loss, by Newton's method in the coefficients."""
-    gram = task.gram()
-    mode = newton_fit(gram, task.y, loss, ridge, task.weights, bias, rtol=rtol, max_steps=max_steps)
-    expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
-    return Solution(expansion, mode.result, mode.stats | task.figures(gram))
+    gram = problem.gram()
+    mode = newton_fit(
+        gram, problem.y, loss, ridge, problem.weights, bias, rtol=rtol, max_steps=max_steps
+    )
+    expansion = KernelExpansion(problem.kernel, problem.X, mode.coefficients, mode.bias)
+    return Solution(expansion, mode.result, mode.stats | problem.figures(gram))
 
 
 @compiled
-def _of_piecewise_linear_loss(task, loss, ridge, bias, solver):
+def _of_piecewise_linear_loss(problem, loss, ridge, bias, solver):
     """The minimiser for a piecewise linear loss, by the dual of a support vector machine."""
-    y = task.y
-    w = task.weights.values
+    y = problem.y
+    w = problem.weights.values
     scale = jnp.ones((), y.dtype) if loss.targets == "signs" else size_of_targets(y, w, bias)
-    gram = task.gram()
+    gram = problem.gram()
     # Divided by the ridge: sum_i (w_i / ridge) L(y_i, f(x_i) + b) + 1/2 |f|^2.
-    problem = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
-    coefficients, b, result, stats = machine(problem, solver)
-    function = KernelExpansion(task.kernel, task.X, coefficients, b)
-    return Solution(function, result, stats | task.figures(gram))
+    dual = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
+    coefficients, b, result, stats = machine(dual, solver)
+    function = KernelExpansion(problem.kernel, problem.X, coefficients, b)
+    return Solution(function, result, stats | problem.figures(gram))

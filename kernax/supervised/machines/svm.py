@@ -33,8 +33,8 @@ from kernax.core.base.stacks import points_at
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.learner.starts import coefficients_of
-from kernax.core.learner.task import Task, check_task
 from kernax.core.losses.loss_functions import EpsilonInsensitive, Hinge
 from kernax.core.operators.gram import gram_of_prepared
 from kernax.core.operators.memory import Footprint
@@ -135,7 +135,7 @@ def svm(
         >>> int(solution.stats["support"])
         3
     """
-    task = check_task(
+    problem = check_problem(
         "svm",
         kernel,
         X,
@@ -147,14 +147,14 @@ def svm(
         throw=throw,
         footprint=_SVM,
     )
-    C = task.scalar(C, "C", PENALTY, throw=throw)
+    C = problem.scalar(C, "C", PENALTY, throw=throw)
     solver = as_dual_solver(solver, SMO())
-    near = coefficients_of(start, task)
-    return svm_of_task(task, C, bool(bias), solver, near, throw=throw)
+    near = coefficients_of(start, problem)
+    return svm_of_problem(problem, C, bool(bias), solver, near, throw=throw)
 
 
-def svm_of_task(
-    task: Task,
+def svm_of_problem(
+    problem: LearnerProblem,
     C: Array,
     bias: bool,
     solver: AbstractDualSolver,
@@ -163,18 +163,18 @@ def svm_of_task(
     throw: bool,
 ) -> Solution[KernelExpansion]:
     """`svm` of checked arguments; `start` contains coefficients."""
-    return _finished(_svm(task, C, bias, solver, start), throw, "svm", task)
+    return _finished(_svm(problem, C, bias, solver, start), throw, "svm", problem)
 
 
 @compiled
-def _svm(task, C, bias, solver, start):
+def _svm(problem, C, bias, solver, start):
     """SVMs for two classes."""
 
-    def problem(operator, y):
+    def dual_of(operator, y):
         scale = jnp.ones((), y.dtype)
-        return dual_of_loss(operator, Hinge(), y, _bound(C, task.weights), bias, scale)
+        return dual_of_loss(operator, Hinge(), y, _bound(C, problem.weights), bias, scale)
 
-    return _machines(task, problem, solver, start)
+    return _machines(problem, dual_of, solver, start)
 
 
 def support_vector_regression(
@@ -206,7 +206,7 @@ def support_vector_regression(
         >>> bool(jnp.all(jnp.abs(y - f.values(X)) < 0.11))
         True
     """
-    task = check_task(
+    problem = check_problem(
         "support_vector_regression",
         kernel,
         X,
@@ -217,24 +217,24 @@ def support_vector_regression(
         throw=throw,
         footprint=_SVR,
     )
-    C = task.scalar(C, "C", PENALTY, throw=throw)
-    epsilon = task.scalar(epsilon, "epsilon", NONNEGATIVE, throw=throw)
+    C = problem.scalar(C, "C", PENALTY, throw=throw)
+    epsilon = problem.scalar(epsilon, "epsilon", NONNEGATIVE, throw=throw)
     solver = as_dual_solver(solver, SMO())
-    near = coefficients_of(start, task)
-    solution = _support_vector_regression(task, C, epsilon, bool(bias), solver, near)
-    return _finished(solution, throw, "support_vector_regression", task)
+    near = coefficients_of(start, problem)
+    solution = _support_vector_regression(problem, C, epsilon, bool(bias), solver, near)
+    return _finished(solution, throw, "support_vector_regression", problem)
 
 
 @compiled
-def _support_vector_regression(task, C, epsilon, bias, solver, start):
+def _support_vector_regression(problem, C, epsilon, bias, solver, start):
     """SVMs for regression."""
 
-    def problem(operator, y):
+    def dual_of(operator, y):
         loss = EpsilonInsensitive(epsilon)
-        scale = size_of_targets(y, task.weights.values, bias)
-        return dual_of_loss(operator, loss, y, _bound(C, task.weights), bias, scale)
+        scale = size_of_targets(y, problem.weights.values, bias)
+        return dual_of_loss(operator, loss, y, _bound(C, problem.weights), bias, scale)
 
-    return _machines(task, problem, solver, start)
+    return _machines(problem, dual_of, solver, start)
 
 
 def one_class_svm(
@@ -264,7 +264,7 @@ def one_class_svm(
         >>> bool(f(jnp.array([0.5])) > 0), bool(f(jnp.array([3.0])) > 0)
         (True, False)
     """
-    task = check_task(
+    problem = check_problem(
         "one_class_svm",
         kernel,
         X,
@@ -275,16 +275,16 @@ def one_class_svm(
         throw=throw,
         footprint=_ONE_CLASS,
     )
-    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
+    nu = problem.scalar(nu, "nu", _FRACTION, throw=throw)
     solver = as_dual_solver(solver, SMO())
-    return _finished(_one_class_svm(task, nu, solver), throw, "one_class_svm", task)
+    return _finished(_one_class_svm(problem, nu, solver), throw, "one_class_svm", problem)
 
 
 @compiled
-def _one_class_svm(task, nu, solver):
-    def problem(operator, y):
+def _one_class_svm(problem, nu, solver):
+    def dual_of(operator, y):
         # The dual: minimise 1/2 b.K b over 0 <= b_i <= w_i with sum b = nu sum w.
-        high = task.weights.values
+        high = problem.weights.values
         total = nu * jnp.sum(high)
         return BoxProblem(
             operator=operator,
@@ -297,7 +297,7 @@ def _one_class_svm(task, nu, solver):
             inside=True,
         )
 
-    return _machines(task, problem, solver, None)
+    return _machines(problem, dual_of, solver, None)
 
 
 def _scale_without_targets(
@@ -352,7 +352,7 @@ def nu_svm(
         >>> jnp.sign(solution.value.values(X))
         Array([-1., -1.,  1.,  1.,  1.], dtype=float64)
     """
-    task = check_task(
+    problem = check_problem(
         "nu_svm",
         kernel,
         X,
@@ -364,22 +364,22 @@ def nu_svm(
         throw=throw,
         footprint=_NU_SVM,
     )
-    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
-    _check_feasible(task, nu)
+    nu = problem.scalar(nu, "nu", _FRACTION, throw=throw)
+    _check_feasible(problem, nu)
     solver = as_dual_solver(solver, SMO())
-    return _finished(_nu_svm(task, nu, solver), throw, "nu_svm", task)
+    return _finished(_nu_svm(problem, nu, solver), throw, "nu_svm", problem)
 
 
-def _check_feasible(task: Task, nu: Array) -> None:
+def _check_feasible(problem: LearnerProblem, nu: Array) -> None:
     """Raises ValueError where nu is larger than the smaller class allows, as far as values are
     known.
     """
-    if not is_concrete(task.y, task.weights.values, nu):
+    if not is_concrete(problem.y, problem.weights.values, nu):
         return
-    w = np.asarray(task.weights.values, float)
-    columns = np.asarray(task.y).reshape(len(w), -1)
+    w = np.asarray(problem.weights.values, float)
+    columns = np.asarray(problem.y).reshape(len(w), -1)
     share = min(min(w[y > 0].sum(), w[y < 0].sum()) for y in columns.T) / w.sum()
-    if float(nu) > 2 * share * (1 + 4 * eps_of(task.dtype)):
+    if float(nu) > 2 * share * (1 + 4 * eps_of(problem.dtype)):
         raise ValueError(
             f"specified nu is infeasible: it is {float(nu):.4g}, but at most {2 * share:.4g}, "
             "twice the smaller class's share of the weights, is possible"
@@ -387,13 +387,13 @@ def _check_feasible(task: Task, nu: Array) -> None:
 
 
 @compiled
-def _nu_svm(task, nu, solver):
+def _nu_svm(problem, nu, solver):
     """SVMs for two classes, with coefficients that sum to the same on either side."""
 
-    def problem(operator, y):
+    def dual_of(operator, y):
         # b_i = y_i alpha_i with 0 <= alpha_i <= w_i. Optimality in the bias asks for sum b = 0, and
         # in rho for sum alpha = nu sum w: the classes sum to +-nu sum w / 2.
-        weights = task.weights.values
+        weights = problem.weights.values
         half = nu * jnp.sum(weights) / 2
         negative = y < 0
         # NaN where a class weighs less than nu sum w / 2. Labels of one class are NaN while
@@ -428,7 +428,7 @@ def _nu_svm(task, nu, solver):
         result = RESULTS.where(stop_gradient(finite), result, RESULTS.nonfinite)
         return *void_unless_known(function, result), result, stats | {"rho": rho}
 
-    return _machines(task, problem, solver, None, with_unit_margin)
+    return _machines(problem, dual_of, solver, None, with_unit_margin)
 
 
 def nu_support_vector_regression(
@@ -468,7 +468,7 @@ def nu_support_vector_regression(
         >>> round(float(solution.stats["epsilon"]), 2)  # the half-width of the tube
         0.61
     """
-    task = check_task(
+    problem = check_problem(
         "nu_support_vector_regression",
         kernel,
         X,
@@ -479,22 +479,22 @@ def nu_support_vector_regression(
         throw=throw,
         footprint=_NU_SVR,
     )
-    C = task.scalar(C, "C", POSITIVE, throw=throw)
-    nu = task.scalar(nu, "nu", _FRACTION, throw=throw)
+    C = problem.scalar(C, "C", POSITIVE, throw=throw)
+    nu = problem.scalar(nu, "nu", _FRACTION, throw=throw)
     solver = as_dual_solver(solver, SMO())
-    solution = _nu_support_vector_regression(task, C, nu, solver)
-    return _finished(solution, throw, "nu_support_vector_regression", task)
+    solution = _nu_support_vector_regression(problem, C, nu, solver)
+    return _finished(solution, throw, "nu_support_vector_regression", problem)
 
 
 @compiled
-def _nu_support_vector_regression(task, C, nu, solver):
+def _nu_support_vector_regression(problem, C, nu, solver):
     """SVMs for regression, with coefficients that sum to the same above and below the tube."""
-    bound = C * task.weights.values
+    bound = C * problem.weights.values
     # b = (alpha, -alpha') with 0 <= alpha, alpha' <= C w. Optimality in the bias asks for
     # sum alpha = sum alpha', and in epsilon > 0 for sum (alpha + alpha') = C nu sum w.
     half = nu * jnp.sum(bound) / 2
 
-    def problem(operator, y):
+    def dual_of(operator, y):
         # Every point occurs twice, once for each side of the tube: both coefficients may be
         # positive where the tube has no width.
         n = len(y)
@@ -506,7 +506,7 @@ def _nu_support_vector_regression(task, C, nu, solver):
             high=jnp.concatenate([bound, nothing]),
             epsilon=jnp.zeros((), y.dtype),
             total=jnp.stack([half, -half]),
-            scale=size_of_targets(y, task.weights.values, bias=True),
+            scale=size_of_targets(y, problem.weights.values, bias=True),
             second=jnp.arange(2 * n) >= n,
             inside=True,
         )
@@ -527,10 +527,10 @@ def _nu_support_vector_regression(task, C, nu, solver):
         }
         return coefficients, (biases[0] + biases[1]) / 2, result, stats | figures
 
-    return _machines(task, problem, solver, None, of_points)
+    return _machines(problem, dual_of, solver, None, of_points)
 
 
-def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solution:
+def _finished(solution: Solution, throw: bool, name: str, problem: LearnerProblem) -> Solution:
     """`finish`, with a warning where K is known not to be positive semidefinite.
 
     The dual may then have many local solutions.
@@ -539,13 +539,13 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
     if is_concrete(seen) and np.asarray(seen).any():
         # The message names the smallest eigenvalue of K among the points of positive weight, of at
         # most as many as take about a second. The smallest eigenvalue of all points is no larger.
-        points = task.present()
+        points = problem.present()
         some = points_at(points, slice(MOST_FOR_EIGENVALUES))
-        smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(task.kernel, some), float))[0]
+        smallest = np.linalg.eigvalsh(np.asarray(gram_of_prepared(problem.kernel, some), float))[0]
         part = "" if count(some) == count(points) else f" for the first {count(some)} points"
         smallest_eigenvalue = f"the smallest eigenvalue{part} of K is {smallest:.3g}"
         warn(
-            f"{task.kernel_name} is not positive semidefinite on these points: "
+            f"{problem.kernel_name} is not positive semidefinite on these points: "
             f"{smallest_eigenvalue}, and the solution of {name} may depend on where it "
             "started",
             ConditionWarning,
@@ -557,7 +557,7 @@ def _finished(solution: Solution, throw: bool, name: str, task: Task) -> Solutio
         "nu_svm": ", or take a larger nu: overlapping classes may have no margin at this nu",
         "nu_support_vector_regression": " and targets, take a smaller C or SMO(max_steps=...)",
     }
-    hint = f"{name} with {task.kernel_name}: rescale inputs{others.get(name, '')}."
+    hint = f"{name} with {problem.kernel_name}: rescale inputs{others.get(name, '')}."
     return finish(solution, throw, hint)
 
 
@@ -570,35 +570,35 @@ def _bound(C: Array, weights: AbstractWeights) -> Float[Array, " n"]:
 
 
 def _machines(
-    task: Task,
-    problem: Callable[[AbstractGram, Array], BoxProblem],
+    problem: LearnerProblem,
+    dual_of: Callable[[AbstractGram, Array], BoxProblem],
     solver: AbstractDualSolver,
     start: Float[Array, "n *machines"] | None,
     function_of: Callable | None = None,
 ) -> Solution[KernelExpansion]:
     """One SVM, or one for each column of y, over one Gram matrix.
 
-    `problem` makes the dual of a vector of targets; `start` contains coefficients to start from.
+    `dual_of` makes the dual of a vector of targets; `start` contains coefficients to start from.
     `function_of(beta, bias, result, stats)` turns the dual's solution into the coefficients and
     bias of the function, its result and its stats, where these differ.
     """
-    operator = task.gram()
+    operator = problem.gram()
 
     def fit(y, start):
-        of_columns = task.y.ndim == 2
-        one = problem(operator, y)
-        beta, bias, result, stats = machine(one, solver, start, of_columns=of_columns)
+        of_columns = problem.y.ndim == 2
+        dual = dual_of(operator, y)
+        beta, bias, result, stats = machine(dual, solver, start, of_columns=of_columns)
         if function_of is not None:
             beta, bias, result, stats = function_of(beta, bias, result, stats)
         return beta, bias, result, stats
 
-    if task.y.ndim == 1:
-        beta, bias, result, stats = fit(task.y, start)
+    if problem.y.ndim == 1:
+        beta, bias, result, stats = fit(problem.y, start)
     else:
         # Coefficients and biases of each column, and one status for all.
-        beta, bias, results, stats = jax.vmap(fit, in_axes=1)(task.y, start)
+        beta, bias, results, stats = jax.vmap(fit, in_axes=1)(problem.y, start)
         result = of_all(results)
         beta, bias = void_unless_known((beta.T, bias), result)
-    stats["indefinite"] = seen_indefinite(*stop_gradient((operator, task.weights.values)))
-    stats = stats | task.figures(operator)
-    return Solution(KernelExpansion(task.kernel, task.X, beta, bias), result, stats)
+    stats["indefinite"] = seen_indefinite(*stop_gradient((operator, problem.weights.values)))
+    stats = stats | problem.figures(operator)
+    return Solution(KernelExpansion(problem.kernel, problem.X, beta, bias), result, stats)

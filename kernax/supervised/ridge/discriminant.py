@@ -25,7 +25,7 @@ from kernax.core.base.solution import Solution, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.eigenproblem import AbstractProblem, ending_of, leading_pairs
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.memory import Footprint
@@ -119,7 +119,7 @@ def kernel_discriminant(
         >>> discriminant.class_means.shape  # two classes, one function
         (2, 1)
     """
-    task = check_task(
+    problem = check_problem(
         "kernel_discriminant",
         kernel,
         X,
@@ -129,8 +129,8 @@ def kernel_discriminant(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    solution = _kernel_discriminant(task, ridge)
+    ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    solution = _kernel_discriminant(problem, ridge)
     return finish(solution, throw, "kernel_discriminant: a larger ridge may help.")
 
 
@@ -303,23 +303,23 @@ class _Separation(AbstractProblem):
 
 
 @compiled
-def _kernel_discriminant(task, ridge):
+def _kernel_discriminant(problem, ridge):
     """The functions that separate the classes, and the status of their computation."""
-    gram = task.gram()
-    classes = _Classes.of(task.y, task.weights)
-    problem = _Separation.of(gram.as_matrix(), task.weights, classes, ridge)
-    pairs, report = leading_pairs(problem, task.y.shape[1] - 1)
-    result = ending_of(problem, report, pairs, is_finite(gram), truncated=False)
+    gram = problem.gram()
+    classes = _Classes.of(problem.y, problem.weights)
+    separation = _Separation.of(gram.as_matrix(), problem.weights, classes, ridge)
+    pairs, report = leading_pairs(separation, problem.y.shape[1] - 1)
+    result = ending_of(separation, report, pairs, is_finite(gram), truncated=False)
     # With B K (N K + ridge)^-1 z = l z the coefficients are a = (N K + ridge)^-1 z, and z^T K a = 1
     # is the condition a^T (K N K + ridge K) a = 1.
-    known = (problem.coefficients(pairs.coefficients), pairs.values)
+    known = (separation.coefficients(pairs.coefficients), pairs.values)
     C, separations = void_unless_known(known, result)
-    means = classes.means(matmul(problem.K, C))
+    means = classes.means(matmul(separation.K, C))
     # m = sum_c w_c m_c / w, and f - m has mean zero over the points.
     mean = matmul(classes.totals, means) / jnp.sum(classes.totals)
     present = classes.totals > 0
     value = Discriminant(
-        function=KernelExpansion(task.kernel, task.X, C, -mean),
+        function=KernelExpansion(problem.kernel, problem.X, C, -mean),
         class_means=jnp.where(present[:, None], means - mean[None, :], jnp.inf),
         separations=separations,
     )

@@ -20,11 +20,11 @@ from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, with_slopes_by_products
 from kernax.core.kernel.mahalanobis import Mahalanobis
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.linear_solvers import JitteredCholesky
 from kernax.core.linalg.solves import square_root
 from kernax.core.operators.memory import Footprint
-from kernax.supervised.ridge.ridge import influence_on, ridge_of_task, targets_in_unit
+from kernax.supervised.ridge.ridge import influence_on, ridge_of_problem, targets_in_unit
 
 _FOOTPRINT = Footprint("recursive_feature_machine", 6.2)
 
@@ -95,7 +95,7 @@ def recursive_feature_machine(
         True
     """
     n_rounds = check_count(max_rounds, "max_rounds")
-    task = check_task(
+    problem = check_problem(
         "recursive_feature_machine",
         kernel,
         X,
@@ -104,15 +104,17 @@ def recursive_feature_machine(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    _check_vectors(task.X)
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
-    rtol = task.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
-    solution = _recursive_feature_machine(task, ridge, rtol, bool(bias), n_rounds, bool(diagonal))
-    hint = (
-        f"recursive_feature_machine with {task.kernel_name}: a larger ridge or rescaled inputs may "
-        "help."
+    _check_vectors(problem.X)
+    ridge = problem.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
+    rtol = problem.scalar(rtol, "rtol", NONNEGATIVE, throw=throw)
+    solution = _recursive_feature_machine(
+        problem, ridge, rtol, bool(bias), n_rounds, bool(diagonal)
     )
-    return finish(solution, throw, hint, suspect=task.suspect)
+    hint = (
+        f"recursive_feature_machine with {problem.kernel_name}: a larger ridge or rescaled inputs "
+        "may help."
+    )
+    return finish(solution, throw, hint, suspect=problem.suspect)
 
 
 def _check_vectors(X: Any) -> None:
@@ -126,20 +128,20 @@ def _check_vectors(X: Any) -> None:
 
 
 @compiled
-def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
+def _recursive_feature_machine(problem, ridge, rtol, bias, n_rounds, diagonal):
     """The fit of the round that has the least leave-one-out error."""
-    weights = task.weights.values
+    weights = problem.weights.values
     shares = weights / jnp.sum(weights)
-    centred = task.X - matmul(shares, task.X)[None, :]
+    centred = problem.X - matmul(shares, problem.X)[None, :]
     # Translations do not change a stationary kernel, and products with A keep more digits of points
     # about their mean.
-    X = centred if task.kernel.is_stationary else task.X
+    X = centred if problem.kernel.is_stationary else problem.X
 
-    targets, unit = targets_in_unit(task)
+    targets, unit = targets_in_unit(problem)
 
     def transformed(factor):
         """The problem of the base kernel at `A x`."""
-        return dataclasses.replace(task, X=matmul(X, factor.T))
+        return dataclasses.replace(problem, X=matmul(X, factor.T))
 
     def learned(factor, coefficients):
         """The factor of the next metric."""
@@ -147,7 +149,7 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
         no_bias = jnp.zeros_like(coefficients[0])
         # A common factor of all gradients has no effect.
         largest = positive_or_one(jnp.max(abs(stop_gradient(coefficients))))
-        f = KernelExpansion(task.kernel, Z, coefficients / largest, no_bias)
+        f = KernelExpansion(problem.kernel, Z, coefficients / largest, no_bias)
         # grad f(x) = A^T grad_z f(z) at z = A x.
         M = matmul(factor.T, matmul(_outer_products(f, Z, shares), factor))
         if diagonal:
@@ -194,9 +196,9 @@ def _recursive_feature_machine(task, ridge, rtol, bias, n_rounds, diagonal):
     _, (factors, errors) = lax.scan(unless_ended, first, is_last)
     best = jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))
     factor = factors[best]
-    solution = ridge_of_task(transformed(factor), ridge, bias, JitteredCholesky(), None)
+    solution = ridge_of_problem(transformed(factor), ridge, bias, JitteredCholesky(), None)
     f = solution.value
-    value = KernelExpansion(Mahalanobis(task.kernel, factor), task.X, f.coefficients, f.bias)
+    value = KernelExpansion(Mahalanobis(problem.kernel, factor), problem.X, f.coefficients, f.bias)
     errors = errors * unit * unit
     stats = solution.stats | {"leave_one_out": errors, "round": best}
     return Solution(value, solution.result, stats)

@@ -24,7 +24,7 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import Task, check_task, solver_that_ran
+from kernax.core.learner.learner_problem import LearnerProblem, check_problem, solver_that_ran
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
@@ -120,7 +120,7 @@ def kernel_ridge(
     named = None if isinstance(solver, Auto) else solver
     if named is not None:
         check_is_solver(named)
-    task = check_task(
+    problem = check_problem(
         "kernel_ridge",
         kernel,
         X,
@@ -132,8 +132,8 @@ def kernel_ridge(
         throw=throw,
         footprint=_RIDGE,
     )
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
-    in_blocks = task.layout.block_size is not None
+    ridge = problem.scalar(ridge, "ridge", NONNEGATIVE, throw=throw)
+    in_blocks = problem.layout.block_size is not None
     if named is not None and in_blocks and needs_whole_matrix(named):
         raise ValueError(
             f"{type(named).__name__} needs the whole matrix: leave out block_size, or use "
@@ -148,22 +148,22 @@ def kernel_ridge(
         solver = with_arrays(ConjugateGradient())
     else:
         solver = JitteredCholesky()
-    solution = ridge_of_task(task, ridge, bool(bias), solver, options)
-    ran = solver_that_ran(task, solver, named)
+    solution = ridge_of_problem(problem, ridge, bool(bias), solver, options)
+    ran = solver_that_ran(problem, solver, named)
     solution = Solution(solution.value, solution.result, solution.stats | {"solver": ran})
     advice = lambda: (
-        f"kernel_ridge with {task.kernel_name}: a larger ridge or rescaled inputs may help."
+        f"kernel_ridge with {problem.kernel_name}: a larger ridge or rescaled inputs may help."
         f"{advice_on(solver)}"
     )
-    return finish(solution, throw, advice, suspect=task.suspect)
+    return finish(solution, throw, advice, suspect=problem.suspect)
 
 
 @compiled
-def ridge_of_task(task, ridge, bias, solver, options):
+def ridge_of_problem(problem, ridge, bias, solver, options):
     """The expansion that minimises the penalised least squares."""
     # (W K + ridge I) a = W (y - b), and with a bias sum a = 0.
-    system = WeightedSystem.of(task.gram(), task.weights, ridge)
-    rhs = task.weights.times(task.columns)
+    system = WeightedSystem.of(problem.gram(), problem.weights, ridge)
+    rhs = problem.weights.times(problem.columns)
     if bias:
         # A and b of `T A + w b = W y`, `sum A = 0`, the status, and stats; rhs is `W y`.
         # A = T^-1 W y - T^-1 w b, where T = W K + ridge I, and sum A = 0 gives
@@ -188,8 +188,8 @@ def ridge_of_task(task, ridge, bias, solver, options):
         a, result, stats = weighted_solve(system, rhs, solver, options=options)
         b = jnp.zeros_like(rhs[0])
     a, b = void_unless_known((a, b), result)
-    shape = task.y.shape
-    f = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+    shape = problem.y.shape
+    f = KernelExpansion(problem.kernel, problem.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(f, result, stats)
 
 
@@ -252,7 +252,7 @@ def leave_one_out(
         >>> jnp.round(residuals, 2)
         Array([-0.64,  0.37,  0.04, -0.4 ,  0.54], dtype=float64)
     """
-    task = check_task(
+    problem = check_problem(
         "leave_one_out",
         kernel,
         X,
@@ -263,10 +263,10 @@ def leave_one_out(
         reads_removed=True,
         footprint=_LEAVE_ONE_OUT,
     )
-    if bias and task.n < 2:
+    if bias and problem.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
-    ridge = task.scalar(ridge, "ridge", NONNEGATIVE)
-    solution = compiled_call(leave_one_out_of_task, task, ridge, bool(bias))
+    ridge = problem.scalar(ridge, "ridge", NONNEGATIVE)
+    solution = compiled_call(leave_one_out_of_problem, problem, ridge, bool(bias))
     return value_with_warning(solution, "leave_one_out")
 
 
@@ -277,19 +277,19 @@ def value_with_warning(solution: Solution[Array], verb: str) -> Array:
     return finish(solution, throw=False, hint=hint, digits=digits).value
 
 
-def leave_one_out_of_task(task: Task, ridge: Array, bias: bool) -> Solution[Array]:
+def leave_one_out_of_problem(problem: LearnerProblem, ridge: Array, bias: bool) -> Solution[Array]:
     """`leave_one_out` of checked arguments, with the result and stats of the factorisation."""
     # P may be very large or small: products with it are computed in units of y, to stay in range.
-    y, unit = targets_in_unit(task, 0)
-    parts, result, stats = influence_on(y, task, ridge, bias)
+    y, unit = targets_in_unit(problem, 0)
+    parts, result, stats = influence_on(y, problem, ridge, bias)
     # The residual of a removed point is that of its own target, which may be larger than in y.
-    residuals = parts.left_out() * unit + (task.columns - y * unit)
-    return Solution(residuals.reshape(task.y.shape), result, stats)
+    residuals = parts.left_out() * unit + (problem.columns - y * unit)
+    return Solution(residuals.reshape(problem.y.shape), result, stats)
 
 
 def influence_on(
     columns: Float[Array, "n p"],
-    task: Task,
+    problem: LearnerProblem,
     ridge: Array,
     bias: bool,
     *,
@@ -300,7 +300,7 @@ def influence_on(
 
     They are NaN if it fails, and so are their derivatives, unless `constant_if_failed`.
     """
-    system = WeightedSystem.of(task.gram(), task.weights, ridge)
+    system = WeightedSystem.of(problem.gram(), problem.weights, ridge)
     factor, result, stats = factor_of(system, for_inverse=True)
     if constant_if_failed:
         # A choice of equal numbers, which drops cotangents: zero times NaN is NaN.
@@ -313,21 +313,23 @@ def influence_on(
     products, diagonal = factor.products_and_diagonal(system, columns)
     of_targets = products[:, :-1] if bias else products
     of_constant = products[:, -1] if bias else None
-    weights = task.weights.values
+    weights = problem.weights.values
     shift = system.with_jitter(factor).shift
     return Influence(of_targets, of_constant, diagonal, weights, shift), result, stats
 
 
-def targets_in_unit(task: Task, axis: int | None = None) -> tuple[Float[Array, "n p"], Array]:
+def targets_in_unit(
+    problem: LearnerProblem, axis: int | None = None
+) -> tuple[Float[Array, "n p"], Array]:
     """`y / unit` and the unit, that of the largest target of a point that has a weight, or for axis
     0 of each column, because squares of targets may leave the range of floats.
 
     Targets of removed points may have any size. Here they are at most the cube root of the largest
     float, so that their squares are finite.
     """
-    kept = task.weights.values[:, None] > 0
-    unit = own_unit(jnp.where(kept, task.columns, 0), axis)
-    y = task.columns / unit
+    kept = problem.weights.values[:, None] > 0
+    unit = own_unit(jnp.where(kept, problem.columns, 0), axis)
+    y = problem.columns / unit
     most = jnp.finfo(y.dtype).max ** (1 / 3)
     return jnp.where(kept, y, jnp.clip(y, -most, most)), unit
 
@@ -411,7 +413,7 @@ def generalised_cross_validation(
         >>> round(float(score), 2)
         0.13
     """
-    task = check_task(
+    problem = check_problem(
         "generalised_cross_validation",
         kernel,
         X,
@@ -420,14 +422,14 @@ def generalised_cross_validation(
         in_features=True,
         footprint=_CROSS_VALIDATION,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE)
-    solution = _generalised_cross_validation(task, ridge, bool(bias))
+    ridge = problem.scalar(ridge, "ridge", POSITIVE)
+    solution = _generalised_cross_validation(problem, ridge, bool(bias))
     return value_with_warning(solution, "generalised_cross_validation")
 
 
 @compiled
-def _generalised_cross_validation(task, ridge, bias):
-    columns, unit = targets_in_unit(task, 0)
-    parts, result, stats = influence_on(columns, task, ridge, bias)
+def _generalised_cross_validation(problem, ridge, bias):
+    columns, unit = targets_in_unit(problem, 0)
+    parts, result, stats = influence_on(columns, problem, ridge, bias)
     values = parts.generalised() * unit[0] * unit[0]
-    return Solution(values.reshape(task.y.shape[1:]), result, stats)
+    return Solution(values.reshape(problem.y.shape[1:]), result, stats)

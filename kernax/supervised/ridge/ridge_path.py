@@ -16,7 +16,7 @@ from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy
 from kernax.core.linalg.weighted_solve import without_border
@@ -24,7 +24,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 from kernax.supervised.ridge.ridge import (
     Influence,
-    leave_one_out_of_task,
+    leave_one_out_of_problem,
     residual_of_fit,
     targets_in_unit,
     value_with_warning,
@@ -81,28 +81,28 @@ def ridge_path(
         >>> jnp.round(path.value.norm, 2)
         Array([2.21, 1.64, 0.63], dtype=float64)
     """
-    task = check_task("ridge_path", kernel, X, y, weights, throw=throw, footprint=_PATH)
-    ridges = task.numbers(ridges, "ridges", POSITIVE, throw=throw)
-    hint = f"ridge_path with {task.kernel_name}: larger ridges or rescaled inputs may help."
-    return finish(_ridge_path(task, ridges, bool(bias)), throw, hint, suspect=task.suspect)
+    problem = check_problem("ridge_path", kernel, X, y, weights, throw=throw, footprint=_PATH)
+    ridges = problem.numbers(ridges, "ridges", POSITIVE, throw=throw)
+    hint = f"ridge_path with {problem.kernel_name}: larger ridges or rescaled inputs may help."
+    return finish(_ridge_path(problem, ridges, bool(bias)), throw, hint, suspect=problem.suspect)
 
 
 @compiled
-def _ridge_path(task, ridges, bias):
+def _ridge_path(problem, ridges, bias):
     """The expansion whose last output is the ridge."""
-    systems = RidgeSystems(task.gram(), task.weights, ridges)
+    systems = RidgeSystems(problem.gram(), problem.weights, ridges)
     # The coefficients and the bias for each column and ridge.
     if not bias:
-        a, factors = solutions_of_weighted(systems, task.columns)
+        a, factors = solutions_of_weighted(systems, problem.columns)
         b = jnp.zeros_like(a[0])
     else:
         # T_j^-1 W y, and from a column of ones T_j^-1 w, which determines b_j such that sum a = 0.
-        with_constant = jnp.append(task.columns, jnp.ones_like(task.columns[:, :1]), 1)
+        with_constant = jnp.append(problem.columns, jnp.ones_like(problem.columns[:, :1]), 1)
         solved, factors = solutions_of_weighted(systems, with_constant)
         a, b = jax.vmap(without_border, -1, -1)(solved[:, :-1], solved[:, -1])
     # The relative residual of T_j a_j = W (y - b_j), T_j = W K + ridge_j I, computed with K itself.
     fixed, fixed_a, fixed_b, columns = stop_gradient(
-        (systems.with_jitter(factors.jitter), a, b, task.columns)
+        (systems.with_jitter(factors.jitter), a, b, problem.columns)
     )
     rhs = fixed.weights.times(columns)
 
@@ -116,11 +116,11 @@ def _ridge_path(task, ridges, bias):
     accurate = residuals <= direct_accuracy(a.dtype)
     given = jnp.isfinite(systems.ridges) & is_finite(systems.gram)
     # Weights that are negative or all zero are NaN while tracing.
-    given = given & jnp.all(task.weights.values >= 0)
+    given = given & jnp.all(problem.weights.values >= 0)
     result = jax.vmap(_result)(given, factors.exists, finite, accurate)
     a, b = jax.vmap(void_unless_known, (-1, 0), -1)((a, b), result)
-    shape = (*task.y.shape, len(ridges))
-    value = KernelExpansion(task.kernel, task.X, a.reshape(shape), b.reshape(shape[1:]))
+    shape = (*problem.y.shape, len(ridges))
+    value = KernelExpansion(problem.kernel, problem.X, a.reshape(shape), b.reshape(shape[1:]))
     return Solution(value, result, {"residual": residuals, "jitter": factors.jitter})
 
 
@@ -159,23 +159,23 @@ def leave_one_out_path(
         >>> jnp.round(jnp.mean(residuals**2, axis=0), 2)
         Array([0.2 , 0.33, 0.4 ], dtype=float64)
     """
-    task = check_task(
+    problem = check_problem(
         "leave_one_out_path", kernel, X, y, weights, reads_removed=True, footprint=_LEAVE_ONE_OUT
     )
-    if bias and task.n < 2:
+    if bias and problem.n < 2:
         raise ValueError(
             "leave_one_out_path with a bias needs at least two points, but X holds one"
         )
-    ridges = task.numbers(ridges, "ridges", POSITIVE)
-    solution = _leave_one_out_path(task, ridges, bool(bias))
+    ridges = problem.numbers(ridges, "ridges", POSITIVE)
+    solution = _leave_one_out_path(problem, ridges, bool(bias))
     return value_with_warning(solution, "leave_one_out_path")
 
 
 @compiled
-def _leave_one_out_path(task, ridges, bias):
+def _leave_one_out_path(problem, ridges, bias):
     """The residuals of each ridge, with the result and stats of the factorisation."""
-    residuals, factors = _left_out(task, ridges, bias=bias)
-    systems = stop_gradient(RidgeSystems(task.gram(), task.weights, ridges))
+    residuals, factors = _left_out(problem, ridges, bias=bias)
+    systems = stop_gradient(RidgeSystems(problem.gram(), problem.weights, ridges))
     given = jnp.isfinite(ridges) & is_finite(systems.gram)
     fine = jnp.ones_like(given)
     result = jax.vmap(_result)(given, factors.exists, fine, fine)
@@ -186,33 +186,33 @@ def _leave_one_out_path(task, ridges, bias):
     diagonal = systems.weights.times(systems.gram.diagonal()) + shift
     rounding = rounding_of_entries(lambda B: factors.solve_one(which, B), diagonal)
     stats = {"jitter": factors.jitter, "rounding": rounding}
-    value = residuals.reshape(*task.y.shape, len(ridges))
+    value = residuals.reshape(*problem.y.shape, len(ridges))
     return Solution(value, result, stats)
 
 
 @custom_jvp
-def _left_out(task, ridges, *, bias):
-    systems = RidgeSystems(task.gram(), task.weights, ridges)
+def _left_out(problem, ridges, *, bias):
+    systems = RidgeSystems(problem.gram(), problem.weights, ridges)
     factors = systems.factors()
     systems = systems.with_jitter(factors.jitter)
-    columns, unit = targets_in_unit(task, 0)
+    columns, unit = targets_in_unit(problem, 0)
     # v = P_j^T y and u = P_j^T 1 of `Influence`, P_j = (W K + ridge_j I)^-1.
     of_targets = systems.solve_transposed(factors, _for_each(columns, ridges))
     of_constant = None
     if bias:
-        one = jnp.ones_like(task.weights.values)[:, None]
+        one = jnp.ones_like(problem.weights.values)[:, None]
         of_constant = systems.solve_transposed(factors, _for_each(one, ridges))[:, 0]
     # P_j = S (S K S + ridge_j I)^-1 S^-1, S = sqrt(W), has the diagonal of its middle factor.
     diagonals = jnp.where(factors.exists[None, :], factors.inverse_diagonal(), jnp.nan)
 
     def of_ridge(ridge, of_targets, of_constant, diagonal):
         shift = jnp.full_like(diagonal, ridge)
-        weights = task.weights.values
+        weights = problem.weights.values
         return Influence(of_targets, of_constant, diagonal, weights, shift).left_out()
 
     each = (systems.ridges, of_targets, of_constant, diagonals)
     residuals = jax.vmap(of_ridge, (0, -1, -1, -1), -1)(*each)
-    larger = task.columns - columns * unit
+    larger = problem.columns - columns * unit
     return residuals * unit[:, :, None] + larger[:, :, None], factors
 
 
@@ -228,8 +228,8 @@ def _left_out_jvp(primals, tangents, *, bias):
     moving, known = split_by_tangent(primals, tangents)
 
     def one_by_one_ridge(moving):
-        task, ridges = eqx.combine(moving, known)
-        of_ridge = lambda ridge: leave_one_out_of_task(task, ridge, bias).value
+        problem, ridges = eqx.combine(moving, known)
+        of_ridge = lambda ridge: leave_one_out_of_problem(problem, ridge, bias).value
         residuals = jax.vmap(of_ridge, out_axes=-1)(ridges)
         return residuals.reshape(outputs[0].shape)
 

@@ -11,8 +11,8 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.learner.starts import coefficients_and_bias_of
-from kernax.core.learner.task import check_task
 from kernax.core.losses.loss_functions import Logistic
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
@@ -79,7 +79,7 @@ def kernel_logistic(
         0.93
     """
     stopping = as_stopping(rtol, max_steps)
-    task = check_task(
+    problem = check_problem(
         "kernel_logistic",
         kernel,
         X,
@@ -91,27 +91,27 @@ def kernel_logistic(
         throw=throw,
         footprint=_FOOTPRINT,
     )
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    near = coefficients_and_bias_of(start, task, bool(bias))
-    solution = _kernel_logistic(task, ridge, bool(bias), near, *stopping)
-    hint = f"kernel_logistic with {task.kernel_name}: a larger ridge may help."
+    ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    near = coefficients_and_bias_of(start, problem, bool(bias))
+    solution = _kernel_logistic(problem, ridge, bool(bias), near, *stopping)
+    hint = f"kernel_logistic with {problem.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 
 
 @compiled
-def _kernel_logistic(task, ridge, bias, start, rtol, max_steps):
+def _kernel_logistic(problem, ridge, bias, start, rtol, max_steps):
     """The minimiser, by Newton's method in the coefficients."""
-    gram = task.gram()
+    gram = problem.gram()
     mode = newton_fit(
         gram,
-        task.y,
+        problem.y,
         Logistic(),
         ridge,
-        task.weights,
+        problem.weights,
         bias,
         start=start,
         rtol=rtol,
         max_steps=max_steps,
     )
-    expansion = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
-    return Solution(expansion, mode.result, mode.stats | task.figures(gram))
+    expansion = KernelExpansion(problem.kernel, problem.X, mode.coefficients, mode.bias)
+    return Solution(expansion, mode.result, mode.stats | problem.figures(gram))

@@ -17,7 +17,7 @@ from kernax.core.base.parameters import as_stopping
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.task import check_task
+from kernax.core.learner.learner_problem import check_problem
 from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.operators.memory import Footprint
 
@@ -61,7 +61,7 @@ def kernel_softmax(
     """
     stopping = as_stopping(rtol, max_steps)
     checked = partial(
-        check_task,
+        check_problem,
         "kernel_softmax",
         kernel,
         X,
@@ -72,31 +72,31 @@ def kernel_softmax(
         throw=throw,
     )
     in_features = isinstance(kernel, AbstractKernel) and kernel.explicit_features() is not None
-    task = checked(in_features=in_features)
-    if task.layout.in_features:
+    problem = checked(in_features=in_features)
+    if problem.layout.in_features:
         # One factorisation of size features times classes must be faster than the `classes + 1` of
         # size n with their inverses.
-        width = eqx.filter_eval_shape(lambda task: task.gram().features, task).shape[1]
-        if width * task.y.shape[1] > 2 * task.n:
-            task = checked()
-    ridge = task.scalar(ridge, "ridge", POSITIVE, throw=throw)
-    solution = _kernel_softmax(task, ridge, bool(bias), *stopping)
-    hint = f"kernel_softmax with {task.kernel_name}: a larger ridge may help."
+        width = eqx.filter_eval_shape(lambda problem: problem.gram().features, problem).shape[1]
+        if width * problem.y.shape[1] > 2 * problem.n:
+            problem = checked()
+    ridge = problem.scalar(ridge, "ridge", POSITIVE, throw=throw)
+    solution = _kernel_softmax(problem, ridge, bool(bias), *stopping)
+    hint = f"kernel_softmax with {problem.kernel_name}: a larger ridge may help."
     return finish(solution, throw, hint)
 
 
 @compiled
-def _kernel_softmax(task, ridge, bias, rtol, max_steps):
-    gram = task.gram()
+def _kernel_softmax(problem, ridge, bias, rtol, max_steps):
+    gram = problem.gram()
     mode = softmax_fit(
         gram,
-        task.y,
-        jnp.zeros_like(task.y),
+        problem.y,
+        jnp.zeros_like(problem.y),
         ridge,
-        task.weights.values,
+        problem.weights.values,
         bias,
         rtol=rtol,
         max_steps=max_steps,
     )
-    function = KernelExpansion(task.kernel, task.X, mode.coefficients, mode.bias)
-    return Solution(function, mode.result, mode.stats | task.figures(gram))
+    function = KernelExpansion(problem.kernel, problem.X, mode.coefficients, mode.bias)
+    return Solution(function, mode.result, mode.stats | problem.figures(gram))

@@ -49,7 +49,7 @@ _FEW_NUMBERS = 8
 Targets = Callable[[Any, int, Any, AbstractWeights], Array]
 
 
-class Task(AbstractCheckedFirst):
+class LearnerProblem(AbstractCheckedFirst):
     """The checked arguments of a learner, in the form that its compiled function takes.
 
     Attributes:
@@ -194,7 +194,7 @@ def check_targets(
 ) -> tuple[Array, AbstractWeights]:
     """Checked targets and weights of n points.
 
-    Arguments and errors are those of `check_task`. It is for functions without a kernel.
+    Arguments and errors are those of `check_problem`. It is for functions without a kernel.
     """
     checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
@@ -243,7 +243,7 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     return filled
 
 
-def check_task(
+def check_problem(
     verb: str,
     kernel: AbstractKernel,
     X: PyTree,
@@ -261,7 +261,7 @@ def check_task(
     solver: lx.AbstractLinearSolver | None = None,
     reads_removed: bool = False,
     throw: bool = False,
-) -> Task:
+) -> LearnerProblem:
     """The checked problem of a learner.
 
     Arguments:
@@ -329,18 +329,20 @@ def check_task(
         is_dense = structure is None
     layout = Layout(block_size, by_features, structure, spread)
     if not (is_dense and holds_gram):
-        return Task(kernel, X, checked_y, checked_weights, layout, verb)
+        return LearnerProblem(kernel, X, checked_y, checked_weights, layout, verb)
     footprint = Footprint(verb) if footprint is None else footprint
     if spread is not None:
         check_held_by_each(n, footprint, spread.parts)
-    return Task(kernel, X, checked_y, checked_weights, layout, verb, footprint)
+    return LearnerProblem(kernel, X, checked_y, checked_weights, layout, verb, footprint)
 
 
 def solver_that_ran(
-    task: Task, solver: lx.AbstractLinearSolver | None, named: lx.AbstractLinearSolver | None
+    problem: LearnerProblem,
+    solver: lx.AbstractLinearSolver | None,
+    named: lx.AbstractLinearSolver | None,
 ) -> SolverThatRan:
     """Which solver ran, for the stats: `named`, or the choice of `Auto`."""
-    layout = task.layout
+    layout = problem.layout
     if named is not None:
         return SolverThatRan(type(named).__name__, "it was requested")
     if layout.in_features:
