@@ -23,7 +23,7 @@ _FACTORS = (
     "form saved a sixth; a transposed matrix for LAPACK nothing."
 )
 _FACTORS_OF_MANY = "The factors of small matrices take two thirds of the time."
-VERBS = ("laplace", "expectation_propagation", "variational")
+INFERENCES = ("laplace", "expectation_propagation", "variational")
 
 
 def cases(quick):
@@ -40,10 +40,10 @@ def cases(quick):
             tolerance=1e-6,
             rounds=3 if quick else 7,
         )
-        for verb in VERBS[1:]:
+        for inference in INFERENCES[1:]:
             yield Case(
-                f"{verb} evidence and gradient, n={n}, d={D}, float64",
-                [Contender("kernax", lambda verb=verb: with_kernax(verb, X, y))],
+                f"{inference} evidence and gradient, n={n}, d={D}, float64",
+                [Contender("kernax", lambda inference=inference: with_kernax(inference, X, y))],
                 bars=[],
                 tolerance=1e-6,
                 rounds=3,
@@ -71,18 +71,18 @@ def data(n, seed):
     return jnp.asarray(X), jnp.asarray(np.where(value > 0, 1.0, -1.0))
 
 
-def _evidence(verb, theta, X, y):
+def _evidence(inference, theta, X, y):
     process = kx.GaussianProcess(jnp.exp(theta[0]) * kx.RBF(jnp.exp(theta[1])))
     likelihood = kx.likelihoods.Bernoulli()
-    return getattr(kx, verb)(process, X, y, likelihood, throw=False).value.log_evidence
+    return getattr(kx, inference)(process, X, y, likelihood, throw=False).value.log_evidence
 
 
 def _evidence_of_laplace(X, y):
     return _evidence("laplace", jnp.asarray(START), X, y)
 
 
-def with_kernax(verb, X, y):
-    of = lambda theta, X, y: _evidence(verb, theta, X, y)
+def with_kernax(inference, X, y):
+    of = lambda theta, X, y: _evidence(inference, theta, X, y)
     return Program(jax.value_and_grad(of), jnp.asarray(START), X, y)
 
 

@@ -24,7 +24,7 @@ import kernax as kx
 from benchmarks.learning import SETS, split, table_of
 from benchmarks.report import environment
 
-VERBS = ("laplace", "expectation_propagation", "variational")
+INFERENCES = ("laplace", "expectation_propagation", "variational")
 LIKELIHOOD = kx.likelihoods.Bernoulli()
 ROWS = 300
 HELD_OUT = 1000
@@ -52,9 +52,9 @@ def rows_of(name):
     return *map(jnp.asarray, points), jnp.asarray(signs[0]), jnp.asarray(signs[1][:HELD_OUT])
 
 
-def figures(verb, process, X, y, X_new, y_new):
+def figures(inference, process, X, y, X_new, y_new):
     """The scores of one approximation."""
-    approximate = getattr(kx, verb)
+    approximate = getattr(kx, inference)
     fit = jax.jit(lambda X, y: approximate(process, X, y, LIKELIHOOD, throw=False))
     solution = jax.block_until_ready(fit(X, y))
     times = []
@@ -74,7 +74,8 @@ def figures(verb, process, X, y, X_new, y_new):
         "seconds": np.median(times),
     }
     ended = bool(solution.result == kx.RESULTS.successful)
-    return {"verb": verb, "successful": ended} | {k: round(float(v), 4) for k, v in found.items()}
+    rounded = {k: round(float(v), 4) for k, v in found.items()}
+    return {"verb": inference, "successful": ended} | rounded
 
 
 def rows(name):
@@ -82,7 +83,7 @@ def rows(name):
     X, X_new, y, y_new = rows_of(name)
     start = Model(1.0 * kx.RBF(float(np.sqrt(X.shape[1]))), 1.0)
     model = kx.minimise(loss, start, _OPTIMISER, 30, args=(X, y)).value
-    kept = [figures(verb, model.process(), X, y, X_new, y_new) for verb in VERBS]
+    kept = [figures(inference, model.process(), X, y, X_new, y_new) for inference in INFERENCES]
     parameters, _ = kx.unconstrain(model)
     learned = {path: round(float(np.exp(theta)), 4) for path, theta in parameters.items()}
     laplace, ep, _ = kept

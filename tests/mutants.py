@@ -249,7 +249,7 @@ BATCHES = {
             "gp/regression.py",
             "    4.5,\n",
             "    1.0,\n",
-            "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
+            "test_memory.py::test_a_function_allocates_what_the_table_says_and_not_a_fifth_less"
             "[condition-1-]",
         ),
         Mutant(  # jitter of a hundredth
@@ -627,11 +627,11 @@ BATCHES = {
             "scale/test_falkon.py"
             "::test_the_penalty_of_jitter_is_in_units_of_the_targets_and_leaves_out_a_bias",
         ),
-        Mutant(  # half of the memory that a verb takes
+        Mutant(  # half of the memory that a function takes
             "unsupervised/mercer.py",
             '"eigenpairs", 2.1',
             '"eigenpairs", 1.05',
-            "test_memory.py::test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less"
+            "test_memory.py::test_a_function_allocates_what_the_table_says_and_not_a_fifth_less"
             "[eigenpairs-1-]",
         ),
         Mutant(  # a solver whose tolerance is a constant of the program

@@ -282,27 +282,27 @@ def cases(tier: str, of: Callable[[Learner], Any] = lambda entry: True) -> list:
     ]
 
 
-def of_kernel(verb, **settings):
+def of_kernel(function, **settings):
     """A function of a kernel, points, targets and a number."""
 
     def fit(p, **options):
         given = {"weights": p.weights} | settings | options
-        return verb(p.kernel, p.X, p.targets, p.strength, **given)
+        return function(p.kernel, p.X, p.targets, p.strength, **given)
 
     return fit
 
 
-def of_process(verb, **settings):
+def of_process(function, **settings):
     def fit(p, **options):
         given = {"weights": p.weights} | settings | options
-        return verb(p.process, p.X, p.targets, p.strength, **given)
+        return function(p.process, p.X, p.targets, p.strength, **given)
 
     return fit
 
 
-def of_likelihood(verb, likelihood):
+def of_likelihood(function, likelihood):
     def fit(p, **options):
-        return verb(p.process, p.X, p.targets, likelihood, weights=p.weights, **options)
+        return function(p.process, p.X, p.targets, likelihood, weights=p.weights, **options)
 
     return fit
 
@@ -320,10 +320,10 @@ def kernel_ridge_in_features(p, **options):
     )
 
 
-def path(verb, **settings):
+def path(function, **settings):
     def fit(p, **options):
         ridges = p.strength * jnp.asarray([1.0, 3.0, 0.1], p.X.dtype)
-        return verb(p.kernel, p.X, p.y, ridges, weights=p.weights, **settings, **options)
+        return function(p.kernel, p.X, p.y, ridges, weights=p.weights, **settings, **options)
 
     return fit
 

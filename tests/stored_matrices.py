@@ -20,9 +20,9 @@ def log_density(x):
     return -jnp.sum(x**2) / 2
 
 
-def approximated(verb):
+def approximated(function):
     likelihood = kernax.likelihoods.Bernoulli()
-    return lambda X, y, w: verb(PRIOR, X, y, likelihood, weights=w, throw=False)
+    return lambda X, y, w: function(PRIOR, X, y, likelihood, weights=w, throw=False)
 
 
 def growing_noise(X, y, w):
@@ -119,7 +119,7 @@ CALLS = {
     "spectral_clustering": lambda X, y, w: kernax.spectral_clustering(
         RBF, X, 3, key=KEY, weights=w, throw=False
     ),
-} | {verb.__name__: approximated(verb) for verb in APPROXIMATIONS}
+} | {function.__name__: approximated(function) for function in APPROXIMATIONS}
 # The same of points, labels and centres or inducing points: these store matrices of both,
 INDUCING = {
     "sgpr": lambda X, y, Z: kernax.sgpr(PRIOR, X, y, 0.1, Z, throw=False),

@@ -187,4 +187,4 @@ def footprints() -> dict[str, Any]:
         importlib.import_module(f"kernax.{public}")
     modules = [module for name, module in sys.modules.items() if name.startswith("kernax.")]
     values = [value for module in modules for value in vars(module).values()]
-    return {value.verb: value for value in values if isinstance(value, Footprint)}
+    return {value.function_name: value for value in values if isinstance(value, Footprint)}

@@ -1,4 +1,4 @@
-"""The table of what verbs hold, against what their compiled programs allocate."""
+"""The table of what functions store, against what their compiled programs allocate."""
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ from kernax.unsupervised import mean_embedding
 FOOTPRINTS = footprints()
 N = 512
 X, Y = jax.ShapeDtypeStruct((N, 3), DTYPE), jax.ShapeDtypeStruct((N,), DTYPE)
-# Verbs with inducing points hold matrices of n x m.
+# Functions with inducing points store matrices of n x m.
 M = 64
 N_OF_MANY = 4096
 MANY, Z = (jax.ShapeDtypeStruct((n, 3), DTYPE) for n in (N_OF_MANY, M))
@@ -50,9 +50,9 @@ def laplace_of_classes(columns):
     )
 
 
-CASES = [(verb, 1, CALLS[verb]) for verb in CALLS] + [
-    (verb, columns, of(columns))
-    for verb, of in (
+CASES = [(name, 1, CALLS[name]) for name in CALLS] + [
+    (name, columns, of(columns))
+    for name, of in (
         ("kernel_softmax", softmax),
         ("laplace of several classes", laplace_of_classes),
     )
@@ -75,13 +75,13 @@ IN_SETS = {
 MANY_CENTRES = jax.ShapeDtypeStruct((1024, 3), DTYPE)
 
 
-def test_every_verb_of_the_table_is_measured():
-    assert {verb for verb, *_ in CASES} | set(SMALLER) == set(FOOTPRINTS)
+def test_every_function_of_the_table_is_measured():
+    assert {name for name, *_ in CASES} | set(SMALLER) == set(FOOTPRINTS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("verb", "columns", "call"),
+    ("name", "columns", "call"),
     marked(
         pytest.mark.nightly,
         CASES,
@@ -108,17 +108,17 @@ def test_every_verb_of_the_table_is_measured():
     ),
     ids=lambda part: part if isinstance(part, (str, int)) else "",
 )
-def test_a_verb_allocates_what_the_table_says_and_not_a_fifth_less(verb, columns, call):
+def test_a_function_allocates_what_the_table_says_and_not_a_fifth_less(name, columns, call):
     """Catches a table that lets a program run out of memory, one that refuses what would fit, and
     half of a row that counts what is held for each column.
     """
-    n = N_IN_SETS if verb in IN_SETS else N
+    n = N_IN_SETS if name in IN_SETS else N
     y = jax.ShapeDtypeStruct((n,), DTYPE)
     matrices = allocated(call, jax.ShapeDtypeStruct((n, 3), DTYPE), y, y) / (n * n)
-    promised = FOOTPRINTS[verb].matrices_in(DTYPE, columns)
+    promised = FOOTPRINTS[name].matrices_in(DTYPE, columns)
     assert 0.8 * promised <= matrices <= 1.05 * promised
-    of_columns = FOOTPRINTS[verb].of_each_column * columns
-    part = of_columns if columns > 2 else FOOTPRINTS[verb].matrices
+    of_columns = FOOTPRINTS[name].of_each_column * columns
+    part = of_columns if columns > 2 else FOOTPRINTS[name].matrices
     assert part == 0 or matrices > 1.05 * (promised - part / 2)
 
 
@@ -148,11 +148,12 @@ def draws_along_a_line(X):
     return process.sample(X, key=KEY, shape=(M,), throw=False)
 
 
-# Calls of verbs whose matrices are not n x n, their arguments, and how many numbers a matrix has.
+# Calls of functions whose matrices are not n x n, their arguments, and how many numbers a matrix
+# has.
 SMALLER = {
-    **{verb: (call, (MANY, TARGETS, Z), N_OF_MANY * M) for verb, call in INDUCING.items()},
-    **{verb: (call, (MANY, TARGETS, MANY_CENTRES), 1024**2) for verb, call in CENTRES.items()},
-    **{verb: (call, (X, Y, X), N * N) for verb, call in AMONG_INDUCING.items()},
+    **{name: (call, (MANY, TARGETS, Z), N_OF_MANY * M) for name, call in INDUCING.items()},
+    **{name: (call, (MANY, TARGETS, MANY_CENTRES), 1024**2) for name, call in CENTRES.items()},
+    **{name: (call, (X, Y, X), N * N) for name, call in AMONG_INDUCING.items()},
     "sample along a line": (
         draws_along_a_line,
         (jax.ShapeDtypeStruct((N_OF_MANY, 1), DTYPE),),
@@ -166,7 +167,7 @@ ALONG_A_LINE = pytest.param("sample along a line", marks=needs_x32)  # float64 t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "verb",
+    "name",
     marked(
         pytest.mark.nightly,
         [*AMONG_INDUCING, *CENTRES, *INDUCING, ALONG_A_LINE],
@@ -174,14 +175,14 @@ ALONG_A_LINE = pytest.param("sample along a line", marks=needs_x32)  # float64 t
         "svgp with an optimiser",
     ),
 )
-def test_a_verb_of_smaller_matrices_allocates_what_the_table_says(verb):
+def test_a_function_of_smaller_matrices_allocates_what_the_table_says(name):
     """Measured in float64 and float32: 3.1 and 4.1 for sgpr and its bound, 1.06 for the choice of
     inducing points; 6.3 and 6.5 for nystrom, 10.5 and 9.7 for falkon; 12.3 and 12.6 for svgp, 18.7
     and 16.1 with an optimiser, 5.2 and 4.2 for its bound; 3.8 and 5.2 for draws along a line.
     """
-    call, arguments, numbers = SMALLER[verb]
+    call, arguments, numbers = SMALLER[name]
     matrices = allocated(call, *arguments) / numbers
-    promised = FOOTPRINTS[verb].matrices_in(DTYPE)
+    promised = FOOTPRINTS[name].matrices_in(DTYPE)
     assert 0.8 * promised <= matrices <= 1.05 * promised
 
 
@@ -241,7 +242,7 @@ OTHERS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(len(OTHERS)), ids=[verb for verb, *_ in OTHERS])
+@pytest.mark.parametrize("case", range(len(OTHERS)), ids=[name for name, *_ in OTHERS])
 def test_what_holds_no_matrices_allocates_what_the_table_says(case):
     """Measured in float64 and float32: 1.4 to 2.0 and 1.5 to 2.0 of a learner's state, 1.9 and 4.0
     of rows of permutations, 3.4 and 5.0 of paths, 3.8 and 5.7 of orthogonal frequencies.

@@ -1,4 +1,4 @@
-"""Verbs whose matrices do not fit name another way, and that way is there."""
+"""Functions whose matrices do not fit name another way, and that way is there."""
 
 import resource
 import time
@@ -228,58 +228,58 @@ OWN_CALLS = {
     ),
 }
 # Functions for which there is nothing but fewer points.
-WITHOUT_A_WAY = [verb for verb in CALLS if verb not in WAYS]
+WITHOUT_A_WAY = [name for name in CALLS if name not in WAYS]
 OF_FEW = CENTRES | AMONG_INDUCING
 
 
-def refused(verb, X, y, s):
+def refused(name, X, y, s):
     """The call that does not fit."""
-    if verb in OWN_CALLS:
-        return OWN_CALLS[verb](X, y, s)
-    if verb in OF_FEW:
-        return OF_FEW[verb](X, s, X[:200])
-    return (CALLS | {"aligned_sum": aligned_sum(2)})[verb](X, s, None)
+    if name in OWN_CALLS:
+        return OWN_CALLS[name](X, y, s)
+    if name in OF_FEW:
+        return OF_FEW[name](X, s, X[:200])
+    return (CALLS | {"aligned_sum": aligned_sum(2)})[name](X, s, None)
 
 
 def test_every_advice_is_tried():
     with_advice = {
-        verb
-        for verb, footprint in FOOTPRINTS.items()
+        name
+        for name, footprint in FOOTPRINTS.items()
         if footprint.instead or footprint.fewer != "fewer points"
     }
     assert set(WAYS) == with_advice
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", WAYS)
-def test_a_refusal_names_the_verb_and_the_way_out(verb, data, little_memory):
-    words, _ = WAYS[verb]
+@pytest.mark.parametrize("name", WAYS)
+def test_a_refusal_names_the_function_and_the_way_out(name, data, little_memory):
+    words, _ = WAYS[name]
     with pytest.raises(MemoryBudgetError) as error:
-        refused(verb, *data)
-    assert f"needed by {verb} for " in str(error.value)
+        refused(name, *data)
+    assert f"needed by {name} for " in str(error.value)
     assert words in str(error.value)
-    assert ("take fewer points" in str(error.value)) != (verb in OF_FEW)
+    assert ("take fewer points" in str(error.value)) != (name in OF_FEW)
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", WITHOUT_A_WAY)
-def test_a_refusal_without_a_way_out_names_the_function_and_fewer_points(verb, data, little_memory):
+@pytest.mark.parametrize("name", WITHOUT_A_WAY)
+def test_a_refusal_without_a_way_out_names_the_function_and_fewer_points(name, data, little_memory):
     """Catches the name of another function, and an argument that this one does not take."""
     with pytest.raises(MemoryBudgetError) as error:
-        refused(verb, *data)
-    assert f"needed by {verb} for " in str(error.value)
+        refused(name, *data)
+    assert f"needed by {name} for " in str(error.value)
     assert str(error.value).endswith(" available; take fewer points")
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", WAYS)
+@pytest.mark.parametrize("name", WAYS)
 def test_a_vector_of_numbers_is_told_that_it_is_no_stack_before_memory_is_spoken_of(
-    verb, data, little_memory
+    name, data, little_memory
 ):
     """What is missing is `t[:, None]`, and not memory."""
     X, y, s = data
     with pytest.raises(ValueError, match=r"must\s+have shape \(n, 1\); pass X\[:, None\]"):
-        refused(verb, X[:, 0], y, s)
+        refused(name, X[:, 0], y, s)
 
 
 OTHER_FAULTS = {
@@ -350,14 +350,14 @@ LARGE = {
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", LARGE)
-def test_what_would_take_tens_of_gigabytes_is_refused_at_once(verb, monkeypatch):
+@pytest.mark.parametrize("name", LARGE)
+def test_what_would_take_tens_of_gigabytes_is_refused_at_once(name, monkeypatch):
     """The process may not grow by more than 200 MiB, nor take more than ten seconds."""
     monkeypatch.setattr(memory, "available_memory", lambda devices: 8 * 2**30)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
-    with pytest.raises(MemoryBudgetError, match=verb):
-        LARGE[verb]()
+    with pytest.raises(MemoryBudgetError, match=name):
+        LARGE[name]()
     assert time.perf_counter() - begin < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - most < 200 * 1024
 
@@ -374,22 +374,22 @@ def test_float32_is_advised_where_it_fits(data, monkeypatch, share):
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", CENTRES)
+@pytest.mark.parametrize("name", CENTRES)
 def test_matrices_of_centres_are_counted_in_double_precision_whatever_the_points_are(
-    verb, data, monkeypatch
+    name, data, monkeypatch
 ):
     monkeypatch.setattr(memory, "_SMALL", 0)
     X, y, s = (array.astype(np.float32) for array in data)
-    needed = FOOTPRINTS[verb].matrices * 200**2 * 8
+    needed = FOOTPRINTS[name].matrices * 200**2 * 8
     monkeypatch.setattr(memory, "available_memory", lambda devices: int(0.9 * needed))
     with pytest.raises(MemoryBudgetError, match=r"in float64, .* take fewer centres"):
-        refused(verb, X, y, s)
+        refused(name, X, y, s)
 
 
 @needs_x64
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "verb",
+    "name",
     marked(
         pytest.mark.nightly,
         WAYS,
@@ -406,9 +406,9 @@ def test_matrices_of_centres_are_counted_in_double_precision_whatever_the_points
         "svgp with an optimiser",
     ),
 )
-def test_the_way_out_works_in_the_memory_that_there_is(verb, data, little_memory):
+def test_the_way_out_works_in_the_memory_that_there_is(name, data, little_memory):
     """Catches an advice that is refused in its turn."""
-    value = WAYS[verb][1](*data)
+    value = WAYS[name][1](*data)
     leaves = [leaf for leaf in jax.tree.leaves(value) if hasattr(leaf, "dtype")]
     assert all(
         np.all(np.isfinite(leaf)) for leaf in leaves if np.issubdtype(leaf.dtype, np.floating)

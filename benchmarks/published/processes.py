@@ -140,7 +140,7 @@ def of_twenty_splits(name: str, learn: str, quick: bool) -> dict[str, float]:
     }
 
 
-def usps(verb: str, repartition: int, quick: bool) -> dict[str, float]:
+def usps(inference: str, repartition: int, quick: bool) -> dict[str, float]:
     """3 against 5 with the probit likelihood and given hyperparameters."""
     data = table("usps_3v5")
     points = np.concatenate([data["X_train"], data["X_test"]]).astype(float)
@@ -149,7 +149,7 @@ def usps(verb: str, repartition: int, quick: bool) -> dict[str, float]:
     train = order[: 60 if quick else 767]
     test = order[767:]
     process = kx.GaussianProcess(np.exp(2 * 2.35) * kx.RBF(np.exp(2.85)))
-    posterior = getattr(kx, verb)(process, points[train], signs[train], Probit()).value
+    posterior = getattr(kx, inference)(process, points[train], signs[train], Probit()).value
     means, _ = jax.vmap(posterior.predict)(points[test])
     return {
         "log evidence": float(posterior.log_evidence),

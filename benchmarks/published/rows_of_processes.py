@@ -175,9 +175,9 @@ OF_NUMBERS = (
 )
 
 
-def _usps(verb, words, repartition, evidence, within, wrong):
+def _usps(inference, words, repartition, evidence, within, wrong):
     return Row(
-        f"{verb} usps {repartition}",
+        f"{inference} usps {repartition}",
         CLASSES,
         f"{words}, USPS 3 against 5, repartition {repartition}",
         ("usps_3v5",),
@@ -189,7 +189,7 @@ def _usps(verb, words, repartition, evidence, within, wrong):
             exact("log evidence", evidence, within, form=".4f"),
             exact("errors of 773", wrong, 0),
         ),
-        partial(processes.usps, verb, repartition),
+        partial(processes.usps, inference, repartition),
         0.2,
     )
 

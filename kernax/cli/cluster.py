@@ -71,8 +71,8 @@ def cluster(
         kernel = RBF(median_lengthscale(points))
     else:
         kernel = kernel_of_inputs(inputs, expression, per_column=False)
-    verb = kernel_kmeans if method == Method.KMEANS else spectral_clustering
-    solution = verb(kernel, points, clusters, key=jax.random.key(seed))
+    learner = kernel_kmeans if method == Method.KMEANS else spectral_clustering
+    solution = learner(kernel, points, clusters, key=jax.random.key(seed))
     labels = np.asarray(solution.value.labels)
     # The share of the cut, or of the variance, that the clusters attain.
     stats = solution.stats

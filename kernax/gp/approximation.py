@@ -142,7 +142,7 @@ def _leave_one_out(posterior, y):
 
 
 def check_observations(
-    verb: str,
+    function_name: str,
     process: Any,
     X: PyTree,
     y: ArrayLike,
@@ -174,9 +174,11 @@ def check_observations(
             f"{described(likelihood)}"
         )
     if convex:
-        check_convex(verb, likelihood, ": kernax.variational and kernax.svgp accept StudentT()")
+        check_convex(
+            function_name, likelihood, ": kernax.variational and kernax.svgp accept StudentT()"
+        )
     problem = check_problem(
-        verb,
+        function_name,
         process.covariance,
         X,
         y,

@@ -236,7 +236,7 @@ def pathwise_sample(
     check_numbers(
         kept,
         dtype_of(points),
-        verb="pathwise_sample",
+        function_name="pathwise_sample",
         for_each=HELD_FOR_EACH,
         what=f"{n_samples} paths of {frequencies} features",
         instead="take fewer paths, or fewer features",

@@ -268,7 +268,7 @@ def _with_prior(
     return dataclasses.replace(kernel, prior=inner, points=moved(kernel.points))
 
 
-def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
+def _updates(process: GaussianProcess, function_name: str) -> list[KernelExpansion]:
     """The update of the mean by each conditioning, the first one first.
 
     Raises ValueError for a process that was not conditioned, or whose mean is not that of
@@ -278,12 +278,12 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
     if not isinstance(covariance, AbstractPosterior):
         if without_observations(covariance) is covariance:
             raise ValueError(
-                f"{verb} needs a process that was conditioned, but this one is a prior: "
+                f"{function_name} needs a process that was conditioned, but this one is a prior: "
                 "condition(process, X, y, noise).value"
             )
         raise ValueError(
-            f"{verb} cannot take the covariance {type(covariance).__name__} apart: pass the "
-            "process that condition returned"
+            f"{function_name} cannot take the covariance {type(covariance).__name__} apart: pass "
+            "the process that condition returned"
         )
     mean = process.mean
     found = []
@@ -292,8 +292,8 @@ def _updates(process: GaussianProcess, verb: str) -> list[KernelExpansion]:
         update = mean.update if isinstance(mean, ShiftedMean) else mean
         if not isinstance(update, KernelExpansion):
             raise ValueError(
-                f"{verb} needs a process with the mean that condition gave it, but its mean is a "
-                f"{type(update).__name__}"
+                f"{function_name} needs a process with the mean that condition gave it, but its "
+                f"mean is a {type(update).__name__}"
             )
         found.append(update)
         covariance = covariance.prior

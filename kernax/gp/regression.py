@@ -153,7 +153,7 @@ def _observations(
 ) -> tuple[LearnerProblem, Callable, Array]:
     """The checked observations of a process, and its mean and the noise in their dtype."""
     problem = check_problem(
-        footprint.verb,
+        footprint.function_name,
         process.covariance,
         X,
         y,

@@ -155,7 +155,7 @@ def sgpr_bound(
 
 
 def _checked(
-    verb: str,
+    function_name: str,
     kernel: AbstractKernel,
     X: PyTree,
     y: ArrayLike,
@@ -166,8 +166,8 @@ def _checked(
     throw: bool = False,
 ) -> tuple[LearnerProblem, Float[Array, "*n"], PyTree]:
     """The problem, noise and inducing points of a fit. Raises ValueError for bad arguments."""
-    problem = check_problem(verb, kernel, X, y, weights, holds_gram=False, throw=throw)
-    noise = as_noise(noise, problem.n, problem.dtype, verb if throw else None)
+    problem = check_problem(function_name, kernel, X, y, weights, holds_gram=False, throw=throw)
+    noise = as_noise(noise, problem.n, problem.dtype, function_name if throw else None)
     if is_concrete(noise) and np.any(np.asarray(noise) == 0):
         raise ValueError(
             "noise must be positive with inducing points, which explain no target exactly, but is "

@@ -157,7 +157,7 @@ def svgp(
 
 
 def _checked(
-    verb: str,
+    function_name: str,
     process: GaussianProcess | AbstractKernel,
     X: PyTree,
     y: ArrayLike,
@@ -169,7 +169,7 @@ def _checked(
 ) -> tuple[LearnerProblem, SparseModel]:
     """The problem of a fit and its model, in one dtype. Raises ValueError for bad arguments."""
     problem, mean, likelihood = check_observations(
-        verb,
+        function_name,
         process,
         X,
         y,

@@ -21,7 +21,7 @@ def as_matrix(value: Any, name: str) -> Array:
         check_numbers(
             value.size,
             jax.dtypes.canonicalize_dtype(value.dtype if is_float else float),
-            verb="Precomputed",
+            function_name="Precomputed",
             what=f"a matrix of shape {value.shape}",
             instead="take fewer points",
         )

@@ -162,7 +162,7 @@ def run(
     check_numbers(
         sum(leaf.size for leaf in jax.tree.leaves(of_one) if hasattr(leaf, "size")),
         dtype_of(X),
-        verb="online.run",
+        function_name="online.run",
         for_each=HELD_FOR_EACH,
         what=f"the state of {type(learner).__name__}",
         instead="use a smaller capacity, or fewer features",

@@ -84,9 +84,9 @@ class KernelLogisticClassifier(LogOddsClassifier):
     def _fit_rows(self, rows, X, places):
         targets = self._signs_or_columns(places)
         if self.n_centres is None:
-            verb = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
+            learner = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
             given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
-            solution = rows.fit(verb, rows.column(targets), self.alpha_, **given)
+            solution = rows.fit(learner, rows.column(targets), self.alpha_, **given)
         else:
             centres = drawn_centres(rows, self.n_centres, self.random_state)
             given = {"loss": Logistic(), "bias": self.fit_intercept}

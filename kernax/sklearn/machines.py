@@ -160,8 +160,8 @@ def _of_linear(kernel: Any) -> tuple[Any, Any]:
 class _OneFunction(SupportVectors):
     """An SVM with a single function."""
 
-    def _fit_by(self, verb, rows, X, *arguments):
-        solution = rows.fit(verb, *arguments, solver=solver_of(self), throw=False)
+    def _fit_by(self, learner, rows, X, *arguments):
+        solution = rows.fit(learner, *arguments, solver=solver_of(self), throw=False)
         function = rows.restored(value_of(self, solution))
         self.function_ = function
         self.fit_status_ = int(has_ended_early(self, solution))

@@ -186,11 +186,12 @@ def check_clusters(clusters: Any, problem: LearnerProblem) -> int:
     return clusters
 
 
-def warn_of_copies(verb: str, distinct: Array, clusters: int) -> None:
+def warn_of_copies(function_name: str, distinct: Array, clusters: int) -> None:
     """Warns with a ClusterWarning where clusters coincide."""
     if is_concrete(distinct) and np.min(np.asarray(distinct)) < clusters:
+        number = np.min(np.asarray(distinct))
         warn(
-            f"{verb}: only {np.min(np.asarray(distinct))} of {clusters} clusters differ, up to "
+            f"{function_name}: only {number} of {clusters} clusters differ, up to "
             "rounding: are there as many distinct points?",
             ClusterWarning,
         )

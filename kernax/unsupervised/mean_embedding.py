@@ -247,7 +247,9 @@ def _two_sample_test(first, across, second, permutations, key):
     return outcome(*_discrepancies(first, across, second, labels))
 
 
-def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | None = None) -> None:
+def check_memory_of_test(
+    function_name: str, permutations: int, X: PyTree, Z: PyTree | None = None
+) -> None:
     """Raises MemoryBudgetError if the rows of all permutations, or sets of signs, do not fit into
     memory.
     """
@@ -255,9 +257,9 @@ def check_memory_of_test(verb: str, permutations: int, X: PyTree, Z: PyTree | No
     check_numbers(
         permutations * points,
         dtype_of(X),
-        verb="a permutation test",
+        function_name="a permutation test",
         for_each=HELD_FOR_EACH,
-        what=f"{permutations} rows of {points} points in {verb}",
+        what=f"{permutations} rows of {points} points in {function_name}",
         instead="use fewer of them, or fewer points",
     )
 

@@ -114,13 +114,13 @@ def test_a_traced_number_outside_of_its_interval_is_named_with_its_value(name):
     p = entry.problem
     field = "strength" if entry.number else "scale"
     outside = -getattr(p, field)
-    verb = "online.run" if entry.of_stream else name.split(" ")[0]
+    function_name = "online.run" if entry.of_stream else name.split(" ")[0]
 
     def learned(number):
         found = entry.fit(replace(p, **{field: number}))
         return eqx.filter(found, eqx.is_inexact_array)
 
     number = entry.number or "lengthscale"
-    words = rf"{number} must be in .*, but (is|holds) {outside:g} in {verb}"
+    words = rf"{number} must be in .*, but (is|holds) {outside:g} in {function_name}"
     with pytest.raises(ValueError, match=words):
         jax.jvp(learned, (outside,), (jnp.ones_like(outside),))

@@ -106,17 +106,21 @@ def test_what_is_learned_on_each_device_is_what_vmap_learns():
 
 
 @ON_EIGHT
-@pytest.mark.parametrize("verb", marked(pytest.mark.nightly, ["ridge", "svm", "evidence"], "svm"))
-def test_batches_of_points_kernels_and_targets_run_over_devices(verb):
+@pytest.mark.parametrize(
+    "learner", marked(pytest.mark.nightly, ["ridge", "svm", "evidence"], "svm")
+)
+def test_batches_of_points_kernels_and_targets_run_over_devices(learner):
     """Catches what only weights are fed to: here the points, the lengthscale and the targets
     differ, and nothing else.
     """
-    verbs = {
+    learners = {
         "ridge": lambda k, X, y: jnp.sum(fitted(kernax.kernel_ridge(k, X, y, 0.1)) ** 2),
         "svm": lambda k, X, y: jnp.sum(fitted(kernax.svm(k, X, Y, 1.0, solver=SMO)) ** 2),
         "evidence": lambda k, X, y: kernax.log_marginal_likelihood(k, X, y, 0.1),
     }
-    member = jax.value_and_grad(lambda X, scale, y: verbs[verb](kernax.RBF(scale), X, y), (0, 1))
+    member = jax.value_and_grad(
+        lambda X, scale, y: learners[learner](kernax.RBF(scale), X, y), (0, 1)
+    )
     batch = (X[None] + 0.1 * WEIGHTS[:, :, None], WEIGHTS[:, 0], T[None] * WEIGHTS)
     assert_agree(over_devices(jax.vmap(member))(*batch), jax.jit(jax.vmap(member))(*batch))
 

@@ -243,8 +243,8 @@ def test_a_number_of_any_kind_does_not_trace_again(name):
     "call", marked(pytest.mark.nightly, CALLS, "variational of negative binomials")
 )
 def test_another_python_float_does_not_trace_again(call):
-    """Of every number of a verb and of its solver. Some calls trace shapes each time: the number
-    before says how many.
+    """Of every number of a function and of its solver. Some calls trace shapes each time: the
+    number before says how many.
     """
     compute = CALLS[call]
     compute(0.5)

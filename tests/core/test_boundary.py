@@ -125,9 +125,12 @@ def test_a_vector_where_a_kernel_wants_a_scalar_is_refused_by_name_unless_it_is_
             r"Constant.value must be a scalar, but has shape \(2,\)",
         ),
     ):
-        for verb in (kernax.gram, lambda kernel, X: kernax.kernel_ridge(kernel, X, X[:, 0], 0.1)):
+        for function in (
+            kernax.gram,
+            lambda kernel, X: kernax.kernel_ridge(kernel, X, X[:, 0], 0.1),
+        ):
             with pytest.raises(ValueError, match=words):
-                verb(kernel, X)
+                function(kernel, X)
     np.testing.assert_array_equal(
         jax.vmap(lambda k: kernax.gram(k, X))(kernax.Constant(scales))[:, 0, 0], scales
     )

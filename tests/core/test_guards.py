@@ -35,8 +35,8 @@ def svgp(rate):
     )
 
 
-# What is no number of an entry of the registry: a verb of it, a number that is outside, and the
-# parameter at fault.
+# Numbers that are in no entry of the registry: by the name of a function its call, a number outside
+# of the interval, and the parameter at fault.
 OUTSIDE = {
     "regularised_risk": (
         lambda d: kernax.regularised_risk(RBF, X, Y, 0.1, loss=Huber(d)),
@@ -75,12 +75,12 @@ OUTSIDE = {
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", OUTSIDE)
-def test_a_traced_parameter_outside_of_its_interval_is_named_with_its_value(verb):
+@pytest.mark.parametrize("function_name", OUTSIDE)
+def test_a_traced_parameter_outside_of_its_interval_is_named_with_its_value(function_name):
     """Where its value is known in spite of the trace, before anything is computed."""
-    call, value, name = OUTSIDE[verb]
+    call, value, name = OUTSIDE[function_name]
     with pytest.raises(
-        ValueError, match=rf"^{name} must be in .*, but is {value:g} in {verb}(\n|$)"
+        ValueError, match=rf"^{name} must be in .*, but is {value:g} in {function_name}(\n|$)"
     ):
         jax.jvp(lambda number: eqx.filter(call(number), eqx.is_inexact_array), (value,), (1.0,))
 
@@ -140,7 +140,7 @@ def test_without_throw_the_value_is_nan_and_nothing_is_raised():
 
 
 @pytest.mark.parametrize(
-    ("verb", "inside", "outside"),
+    ("function", "inside", "outside"),
     [
         (lambda r: kernax.log_marginal_likelihood(RBF, X, Y, r), 0.1, -0.1),
         (lambda r: jnp.sum(kernax.leave_one_out(RBF, X, Y, r) ** 2), 0.1, -0.1),
@@ -148,8 +148,8 @@ def test_without_throw_the_value_is_nan_and_nothing_is_raised():
     ],
     ids=["evidence", "leave one out", "lengthscale"],
 )
-def test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum(verb, inside, outside):
-    slopes = jax.vmap(jax.grad(verb))(jnp.array([inside, outside]))
+def test_the_derivative_outside_of_an_interval_is_nan_and_no_optimum(function, inside, outside):
+    slopes = jax.vmap(jax.grad(function))(jnp.array([inside, outside]))
     assert jnp.isfinite(slopes[0])
     assert slopes[0] != 0
     assert jnp.isnan(slopes[1])
@@ -173,7 +173,7 @@ def test_the_check_changes_no_derivative_to_second_order():
 
 def test_the_check_takes_few_operations_and_none_where_nothing_is_traced():
     def operations(throw):
-        check = lambda x: guarded_parameter(x, "x", NONNEGATIVE, "verb" if throw else None)
+        check = lambda x: guarded_parameter(x, "x", NONNEGATIVE, "function" if throw else None)
         return len(jax.make_jaxpr(check)(1.0).eqns)
 
     assert operations(throw=True) - operations(throw=False) <= 9

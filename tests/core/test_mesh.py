@@ -1,4 +1,4 @@
-"""Verbs on rows that are spread over a mesh of devices: what they return on one device.
+"""Functions on rows that are spread over a mesh of devices: what they return on one device.
 
 One process has eight virtual devices, of which a mesh takes some or all: the last test starts it.
 """
@@ -214,7 +214,7 @@ def test_a_tall_basis_is_found_where_its_rows_are(columns):
     assert {shape for _, shape in exchanged} == {f"f64[{triangles},{columns}]"}
 
 
-# verbs
+# functions
 
 
 @ON_EIGHT
@@ -485,11 +485,11 @@ def test_rows_of_other_numbers_and_axes_that_are_not_there_are_refused():
 
 @pytest.mark.slow
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
-def test_verbs_run_on_rows_over_eight_devices():
+def test_functions_run_on_rows_over_eight_devices():
     assert_passes_on_eight(__file__, "not nightly")
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(jax.device_count() == 8, reason="it would run itself")
-def test_other_verbs_run_on_rows_over_eight_devices():
+def test_other_functions_run_on_rows_over_eight_devices():
     assert_passes_on_eight(__file__, "nightly")

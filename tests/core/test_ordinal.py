@@ -15,8 +15,8 @@ import kernax
 from kernax.core.losses.ordinal_likelihood import _truncated_normal
 from kernax.likelihoods import Ordinal, Probit
 
-VERBS = (kernax.laplace, kernax.expectation_propagation, kernax.variational)
-each = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+FUNCTIONS = (kernax.laplace, kernax.expectation_propagation, kernax.variational)
+each = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 RNG = np.random.default_rng(0)
 N = 14
 X = RNG.normal(size=(N, 2)).astype(DTYPE)
@@ -122,9 +122,9 @@ def test_bad_parameters_and_bad_classes_are_refused_by_name():
 
 @pytest.mark.slow
 @each
-def test_probabilities_of_classes_sum_to_one_and_are_integrals_over_the_latent_value(verb):
+def test_probabilities_of_classes_sum_to_one_and_are_integrals_over_the_latent_value(function):
     process = kernax.GaussianProcess(1.5 * kernax.RBF(0.9), 0.1)
-    posterior = verb(process, X, Y, FOUR).value
+    posterior = function(process, X, Y, FOUR).value
     x = Z[0]
     mean, variance = posterior.process.mean(x), posterior.process.variance(x)
     f = float(mean) + float(variance) ** 0.5 * np.linspace(-9, 9, 20_001)
@@ -155,7 +155,8 @@ def test_the_evidence_of_two_points_is_that_of_quadrature_up_to_the_approximatio
     true = np.log(masses @ (p[0] * p[1]) @ masses)
     process = kernax.GaussianProcess(kernax.RBF(0.9))
     laplace, propagation, bound = (
-        float(verb(process, points, y, FOUR).value.log_evidence) - true for verb in VERBS
+        float(function(process, points, y, FOUR).value.log_evidence) - true
+        for function in FUNCTIONS
     )
     assert abs(propagation) < 1e-7
     assert -1e-6 < bound < 0
@@ -165,12 +166,12 @@ def test_the_evidence_of_two_points_is_that_of_quadrature_up_to_the_approximatio
 @pytest.mark.nightly
 @needs_x64
 @each
-def test_gradients_of_the_evidence_and_of_predictions_are_those_of_differences(verb):
+def test_gradients_of_the_evidence_and_of_predictions_are_those_of_differences(function):
     """In the kernel, the thresholds, the scale and the weights, all at once."""
 
     def of(size, likelihood, weights):
         process = kernax.GaussianProcess(size * kernax.RBF(0.9))
-        posterior = verb(process, X, Y, likelihood, weights=weights, throw=False).value
+        posterior = function(process, X, Y, likelihood, weights=weights, throw=False).value
         return posterior.log_evidence, posterior.probability(Z[0])
 
     likelihood = jax.tree.map(jnp.asarray, FOUR)

@@ -436,17 +436,17 @@ def test_a_value_at_a_place_that_is_none_spoils_no_other(wrong):
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", ["condition", "log_marginal_likelihood", "values"])
-def test_memory_is_linear_in_the_number_of_points(verb):
+@pytest.mark.parametrize("function_name", ["condition", "log_marginal_likelihood", "values"])
+def test_memory_is_linear_in_the_number_of_points(function_name):
     n = 20_000
     points = jnp.linspace(0, 10, n)[:, None]
 
     def value(y):
         kernel = kernax.Matern32()
-        if verb == "values":
+        if function_name == "values":
             f = kernax.KernelExpansion(kernel, points, y, jnp.zeros(()))
             return jnp.sum(f.values(points + 0.1))
-        if verb == "log_marginal_likelihood":
+        if function_name == "log_marginal_likelihood":
             return kernax.log_marginal_likelihood(kernel, points, y, 0.1)
         process = kernax.GaussianProcess(kernel)
         return kernax.condition(process, points, y, 0.1, throw=False).stats["log_evidence"]

@@ -185,11 +185,13 @@ def test_the_variance_of_an_observation_may_be_infinite():
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", [kernax.laplace, kernax.expectation_propagation])
-def test_posteriors_by_their_only_mode_refuse_it(verb):
-    words = f"^{verb.__name__} needs a convex loss.* StudentT is not one: kernax.variational and"
+@pytest.mark.parametrize("function", [kernax.laplace, kernax.expectation_propagation])
+def test_posteriors_by_their_only_mode_refuse_it(function):
+    words = (
+        f"^{function.__name__} needs a convex loss.* StudentT is not one: kernax.variational and"
+    )
     with pytest.raises(ValueError, match=words):
-        verb(PROCESS, X, Y, T)
+        function(PROCESS, X, Y, T)
 
 
 @needs_x64

@@ -157,33 +157,35 @@ def _present(problem, form):
     return problem["weights"] > 0 if form.weighted else None
 
 
-def of_kernel(verb, *names, finish=_expansion, bias=True, has_status=True, **settings) -> Callable:
+def of_kernel(
+    function, *names, finish=_expansion, bias=True, has_status=True, **settings
+) -> Callable:
     """A function of a kernel, points and arrays of the problem, with weights and perhaps a bias."""
     if has_status:
         settings["throw"] = False
 
     def learner(problem, kernel, points, form):
         options = _options(problem, form, bias) | settings
-        return finish(verb(kernel, points, *_given(problem, names), **options))
+        return finish(function(kernel, points, *_given(problem, names), **options))
 
     return learner
 
 
-def of_process(verb, *names, finish=_posterior, likelihood=None) -> Callable:
+def of_process(function, *names, finish=_posterior, likelihood=None) -> Callable:
     """The same of a Gaussian process, with a likelihood, which is a function of the problem."""
 
     def learner(problem, kernel, points, form):
         given = _given(problem, [*names, likelihood] if likelihood else names)
         options = _options(problem, form, bias=False)
         process = kernax.GaussianProcess(kernel)
-        return finish(verb(process, points, *given, throw=False, **options))
+        return finish(function(process, points, *given, throw=False, **options))
 
     return learner
 
 
-def of_points(verb, finish, **settings) -> Callable:
+def of_points(function, finish, **settings) -> Callable:
     """A function of a kernel and points alone."""
-    return lambda problem, kernel, points, form: finish(verb(kernel, points, **settings))
+    return lambda problem, kernel, points, form: finish(function(kernel, points, **settings))
 
 
 def of_risk(loss: str) -> Callable:

@@ -18,7 +18,7 @@ TINY = float(np.finfo(DTYPE).tiny)
 class Form:
     """What is static about a problem, and how it is run.
 
-    `route` is "eager" (verbs are called with known values, one problem after the other), "loop"
+    `route` is "eager" (functions are called with known values, one problem after the other), "loop"
     (`lax.map`) or "batch" (`vmap`). With `precomputed`, learners see the Gram matrix alone, of a
     kernel of any of the `structures`.
     """

@@ -180,7 +180,7 @@ def generalised_cross_validation(problem, K, out, form) -> Figures:
 
 
 def _unspoken(M, slack, form) -> float:
-    """The relative error that a warning would tell of, of verbs that have no status, where it
+    """The relative error that a warning would tell of, of functions that have no status, where it
     cannot be heard.
     """
     smallest = np.linalg.eigvalsh(M.astype(float))[0]
@@ -238,7 +238,7 @@ def log_marginal_likelihood(problem, K, out, form) -> Figures:
         bound = bound * (1 + _unspoken(M, slack, form))
     if density < -LARGEST / 2 and out["evidence"] == -np.inf:
         bound = np.inf
-    # Of a verb without a status the warning alone tells.
+    # Of a function without a status the warning alone tells.
     heard = "jitter" in out or form.route == "eager"
     definite = values[0] > -EPS * len(M) * values[-1] or not heard
     bound = np.inf if np.isnan(density) and "jitter" not in out and form.route != "eager" else bound

@@ -128,7 +128,7 @@ def attempted(learner, problem, kernel, points, form):
     if "jitter" not in outcome and any(
         issubclass(warning.category, ConditionWarning) for warning in said
     ):
-        return None  # of a verb without stats
+        return None  # of a learner without stats
     return {name: np.asarray(value) for name, value in outcome.items()}
 
 
@@ -142,15 +142,16 @@ def outcomes(learner: str, seed: int, name: str, number: int) -> list[dict | Non
 def outcomes_of(
     learner: str, problems: list[dict], grams: list[dict | None], form: Form
 ) -> list[dict | None]:
-    verb = LEARNERS[learner]
+    outcome_of = LEARNERS[learner]
     if learner == "gram":
         return grams
     if form.route == "eager":
         return [
-            attempted(verb, problem, *points_of(problem, None, form), form) for problem in problems
+            attempted(outcome_of, problem, *points_of(problem, None, form), form)
+            for problem in problems
         ]
     K = jnp.asarray(np.stack([out["K"] for out in grams]))
-    fit = lambda problem, K: verb(problem, *points_of(problem, K, form), form)
+    fit = lambda problem, K: outcome_of(problem, *points_of(problem, K, form), form)
     return members(mapped(fit, form, stacked(problems), K), len(problems))
 
 

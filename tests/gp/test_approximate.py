@@ -20,11 +20,11 @@ from kernax.likelihoods import (
     Probit,
 )
 
-VERBS = {
-    verb.__name__: verb
-    for verb in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
+FUNCTIONS = {
+    function.__name__: function
+    for function in (kernax.laplace, kernax.expectation_propagation, kernax.variational)
 }
-each = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+each = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 RNG = np.random.default_rng(0)
 N = 12
 X = RNG.normal(size=(N, 2)).astype(DTYPE)
@@ -43,11 +43,11 @@ KERNEL = 1.5 * kernax.RBF(0.9)
 PROCESS = kernax.GaussianProcess(KERNEL, 0.2)
 
 
-def evidence(verb, scales, likelihood, y, X=X, weights=None):
+def evidence(function, scales, likelihood, y, X=X, weights=None):
     """With a variance, a lengthscale and a mean to differentiate in."""
     kernel = scales[0] * kernax.RBF(scales[1])
     process = kernax.GaussianProcess(kernel, kernax.ConstantMean(scales[2]))
-    return verb(process, X, y, likelihood, weights=weights, throw=False).value.log_evidence
+    return function(process, X, y, likelihood, weights=weights, throw=False).value.log_evidence
 
 
 SCALES = jnp.asarray([1.3, 0.8, 0.2], DTYPE)
@@ -94,9 +94,9 @@ def test_the_mode_of_laplace_is_that_of_regularised_risk(likelihood, y):
 
 @pytest.mark.slow
 @each
-def test_normal_observations_give_exact_regression(verb):
+def test_normal_observations_give_exact_regression(function):
     likelihood, y = OBSERVED["Gaussian"]
-    solution = verb(PROCESS, X, y, likelihood)
+    solution = function(PROCESS, X, y, likelihood)
     exact = kernax.condition(PROCESS, X, y, likelihood.noise)
     posterior = solution.value.process
     rtol = 10 * TOLERANCE["solve"]
@@ -128,8 +128,8 @@ def test_against_the_true_evidence_of_three_points(likelihood, log_density):
     points, y = X[:3], np.array([1.0, -1, 1])
     true = true_log_evidence(points, y, log_density)
     off = {
-        name: float(verb(PROCESS, points, y, likelihood).value.log_evidence - true)
-        for name, verb in VERBS.items()
+        name: float(function(PROCESS, points, y, likelihood).value.log_evidence - true)
+        for name, function in FUNCTIONS.items()
     }
     assert off["variational"] < 0
     assert abs(off["expectation_propagation"]) < abs(off["variational"]) < abs(off["laplace"]) < 0.1
@@ -220,8 +220,8 @@ def test_no_other_normal_distribution_has_a_larger_bound():
 @pytest.mark.slow
 @needs_x64
 @each
-def test_predictions_are_integrals_over_the_latent_value(verb):
-    posterior = verb(PROCESS, X, SIGNS, Bernoulli()).value
+def test_predictions_are_integrals_over_the_latent_value(function):
+    posterior = function(PROCESS, X, SIGNS, Bernoulli()).value
     x = Z[0]
     mean, variance = posterior.process.mean(x), posterior.process.variance(x)
     f = np.asarray(mean) + np.sqrt(variance) * np.linspace(-10, 10, 20_001)
@@ -235,12 +235,12 @@ def test_predictions_are_integrals_over_the_latent_value(verb):
 @pytest.mark.nightly
 @each
 @pytest.mark.parametrize("name", ["NegativeBinomial", "Gaussian"])
-def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
+def test_gradients_of_the_evidence_are_those_of_differences(function, name):
     """In the kernel, the mean, the points, the weights and the likelihood, all at once."""
     likelihood, y = OBSERVED[name]
 
     def of(scales, points, weights, likelihood):
-        return evidence(verb, scales, likelihood, y, points, weights)
+        return evidence(function, scales, likelihood, y, points, weights)
 
     weights = jnp.linspace(0.5, 2.0, N)
     arguments = (SCALES, jnp.asarray(X), weights, jax.tree.map(jnp.asarray, likelihood))
@@ -250,26 +250,26 @@ def test_gradients_of_the_evidence_are_those_of_differences(verb, name):
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation")
+    "function", marked(pytest.mark.nightly, FUNCTIONS.values(), "expectation_propagation")
 )
-def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(verb):
+def test_the_first_derivative_of_an_evidence_takes_no_system_of_two_n(function):
     """It is stationary in the sites; predictions are not."""
-    of_evidence = jax.grad(lambda scales: evidence(verb, scales, Bernoulli(), SIGNS))
+    of_evidence = jax.grad(lambda scales: evidence(function, scales, Bernoulli(), SIGNS))
     assert "getrf" not in jax.jit(of_evidence).lower(SCALES).compile().as_text()
 
 
 @pytest.mark.slow
 @each
-def test_a_solution_says_how_it_ended(verb):
+def test_a_solution_says_how_it_ended(function):
     with pytest.raises(kernax.errors.MaxStepsError):
-        verb(PROCESS, X, SIGNS, Bernoulli(), max_steps=1)
-    solution = verb(PROCESS, X, SIGNS, Bernoulli(), max_steps=1, throw=False)
+        function(PROCESS, X, SIGNS, Bernoulli(), max_steps=1)
+    solution = function(PROCESS, X, SIGNS, Bernoulli(), max_steps=1, throw=False)
     assert solution.result == kernax.RESULTS.max_steps_reached
-    good = verb(PROCESS, X, SIGNS, Bernoulli())
+    good = function(PROCESS, X, SIGNS, Bernoulli())
     assert good.result == kernax.RESULTS.successful
     assert good.stats["log_evidence"] == good.value.log_evidence
     overflow = kernax.GaussianProcess(KERNEL, 1e30)
-    void = verb(overflow, X, COUNTS, Poisson(), throw=False)
+    void = function(overflow, X, COUNTS, Poisson(), throw=False)
     assert void.result != kernax.RESULTS.successful
     assert np.isnan(void.value.log_evidence)
 
@@ -277,14 +277,14 @@ def test_a_solution_says_how_it_ended(verb):
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("noise", [1e-2, 1e-4])
-def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_reported(verb, noise):
+def test_precise_observations_cost_the_evidence_no_more_than_the_rounding_reported(function, noise):
     """Of a nearly singular matrix. Measured in float32: up to 1.4 times the rounding; in float64
     1.5e-10, most of it SciPy's.
     """
     rng = np.random.default_rng(0)
     points = np.linspace(0, 1, 40)[:, None].astype(DTYPE)
     y = (np.sin(points[:, 0]) + np.sqrt(noise) * rng.normal(size=40)).astype(DTYPE)
-    found = verb(kernax.GaussianProcess(kernax.RBF(3.0)), points, y, Gaussian(noise))
+    found = function(kernax.GaussianProcess(kernax.RBF(3.0)), points, y, Gaussian(noise))
     off = (points - points.T).astype(float)
     covariance = np.exp(-(off**2) / 18) + noise * np.eye(40)
     exact = multivariate_normal.logpdf(y.astype(float), np.zeros(40), covariance)
@@ -300,7 +300,7 @@ def test_precise_and_weak_factors_in_one_batch_have_exact_gradients(name):
     noise = np.geomspace(0.1, 20, N)
 
     def ours(scales):
-        return evidence(VERBS[name], scales, Gaussian(noise), NUMBERS)
+        return evidence(FUNCTIONS[name], scales, Gaussian(noise), NUMBERS)
 
     def exact(scales):
         kernel = scales[0] * kernax.RBF(scales[1])
@@ -344,23 +344,23 @@ def test_narrow_likelihoods_and_large_counts_are_not_lost_between_the_nodes():
 
 @pytest.mark.slow
 @each
-def test_a_likelihood_with_several_modes_has_no_success(verb):
+def test_a_likelihood_with_several_modes_has_no_success(function):
     """Student's t by its density alone: curvatures below zero are no precisions."""
     heavy = CustomLikelihood(lambda _, y, f: -1.5 * jnp.log1p(20 * (y - f) ** 2))
     far = np.where(np.arange(N) == 3, 5.0, NUMBERS).astype(DTYPE)
-    solution = verb(PROCESS, X, far, heavy, throw=False)
+    solution = function(PROCESS, X, far, heavy, throw=False)
     assert solution.result != kernax.RESULTS.successful
     assert np.isnan(solution.value.log_evidence)
 
 
 @pytest.mark.slow
 @each
-def test_a_target_that_cannot_be_is_no_success(verb):
+def test_a_target_that_cannot_be_is_no_success(function):
     """Of density zero whatever f is: an evidence of -inf is no number to maximise."""
     gamma = CustomLikelihood(lambda _, y, f: jnp.log(y) - 2 * f - y * jnp.exp(-f))
     y = np.ones(N)
     y[3] = 0
-    solution = verb(PROCESS, X, y, gamma, throw=False)
+    solution = function(PROCESS, X, y, gamma, throw=False)
     assert solution.result != kernax.RESULTS.successful
     assert np.isnan(solution.value.log_evidence)
 
@@ -369,8 +369,8 @@ def test_jitter_which_is_noise_of_another_model_is_no_success():
     if X64:
         pytest.skip("float64 needs none here")
     points = np.zeros((2, 1), DTYPE)
-    for verb in VERBS.values():
-        solution = verb(
+    for function in FUNCTIONS.values():
+        solution = function(
             kernax.GaussianProcess(kernax.RBF()), points, np.ones(2), Gaussian(1e-8), throw=False
         )
         assert solution.result != kernax.RESULTS.successful
@@ -411,10 +411,10 @@ def test_a_mean_that_is_large_costs_numbers_no_digits():
 @pytest.mark.slow
 @each
 @pytest.mark.parametrize("rate", [100.0, 1500.0])
-def test_large_counts_under_a_prior_of_mean_zero_are_fitted(verb, rate):
+def test_large_counts_under_a_prior_of_mean_zero_are_fitted(function, rate):
     """Far from where the prior expects them: from the sites of Laplace's approximation."""
     counts = np.round(rate * np.exp(np.sin(X[:, 0])))
-    posterior = verb(kernax.GaussianProcess(1.0 * kernax.RBF()), X, counts, Poisson()).value
+    posterior = function(kernax.GaussianProcess(1.0 * kernax.RBF()), X, counts, Poisson()).value
     means, _ = jax.vmap(posterior.predict)(X)
     np.testing.assert_allclose(means, counts, rtol=0.1)
 
@@ -422,10 +422,11 @@ def test_large_counts_under_a_prior_of_mean_zero_are_fitted(verb, rate):
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
-    "verb", marked(pytest.mark.nightly, VERBS.values(), "expectation_propagation", "variational")
+    "function",
+    marked(pytest.mark.nightly, FUNCTIONS.values(), "expectation_propagation", "variational"),
 )
-def test_the_value_beside_a_gradient_is_the_value(verb):
-    of = lambda scales: evidence(verb, scales, Bernoulli(), SIGNS)
+def test_the_value_beside_a_gradient_is_the_value(function):
+    of = lambda scales: evidence(function, scales, Bernoulli(), SIGNS)
     value, _ = jax.jit(jax.value_and_grad(of))(SCALES)
     np.testing.assert_allclose(value, of(SCALES), rtol=1e-12)
 
@@ -450,9 +451,9 @@ def test_the_value_beside_a_gradient_is_the_value(verb):
 )
 def test_bad_input_is_refused_with_what_came_and_what_to_pass(change, words):
     arguments = {"process": PROCESS, "X": X, "y": SIGNS, "likelihood": Bernoulli()} | change
-    for verb in VERBS.values():
+    for function in FUNCTIONS.values():
         with pytest.raises(ValueError, match=words):
-            untyped(verb)(**arguments)
+            untyped(function)(**arguments)
 
 
 @pytest.mark.slow
@@ -465,8 +466,8 @@ def test_a_probability_is_refused_where_targets_are_no_signs():
 
 @needs_x64
 @each
-def test_one_class_alone_is_data_as_well(verb):
-    posterior = verb(PROCESS, X, np.ones(N), Bernoulli()).value
+def test_one_class_alone_is_data_as_well(function):
+    posterior = function(PROCESS, X, np.ones(N), Bernoulli()).value
     assert posterior.probability(X[0]) > 0.5
 
 
@@ -493,9 +494,9 @@ def test_handwritten_digits_give_the_published_evidence_and_errors():
     y = np.concatenate([data["y_train"], data["y_test"]]).astype(float)
     process = kernax.GaussianProcess(np.exp(2 * 2.35) * kernax.RBF(np.exp(2.85)))
 
-    def fitted(verb, order):
+    def fitted(function, order):
         train, test = order[:767], order[767:]
-        posterior = verb(process, points[train], y[train], Probit()).value
+        posterior = function(process, points[train], y[train], Probit()).value
         means, _ = jax.vmap(posterior.predict)(points[test])
         return float(posterior.log_evidence), int(np.sum(np.sign(means) != y[test]))
 
@@ -515,9 +516,9 @@ def test_handwritten_digits_give_the_published_evidence_and_errors():
 @needs_x64
 def test_a_likelihood_of_ones_own_needs_its_log_density_alone():
     mine = CustomLikelihood(lambda _, y, f: -jax.nn.softplus(-y * f))
-    for verb in VERBS.values():
-        found = verb(PROCESS, X, SIGNS, mine).value.log_evidence
-        expected = verb(PROCESS, X, SIGNS, Bernoulli()).value.log_evidence
+    for function in FUNCTIONS.values():
+        found = function(PROCESS, X, SIGNS, mine).value.log_evidence
+        expected = function(PROCESS, X, SIGNS, Bernoulli()).value.log_evidence
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -537,9 +538,11 @@ def test_float32_and_float64_agree():
     """What float32 returns is that of float64, within its precision."""
     if X64:
         pytest.skip("float64 is the reference")
-    for verb in VERBS.values():
-        found = verb(PROCESS, X, SIGNS, Probit()).value.log_evidence
+    for function in FUNCTIONS.values():
+        found = function(PROCESS, X, SIGNS, Probit()).value.log_evidence
         with jax.enable_x64(True):
             wide = kernax.GaussianProcess(1.5 * kernax.RBF(np.float64(0.9)), 0.2)
-            exact = verb(wide, X.astype(float), SIGNS.astype(float), Probit()).value.log_evidence
+            exact = function(
+                wide, X.astype(float), SIGNS.astype(float), Probit()
+            ).value.log_evidence
         np.testing.assert_allclose(found, exact, rtol=1e-4)

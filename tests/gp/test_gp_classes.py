@@ -164,9 +164,9 @@ def test_evidence_whose_rounding_is_not_finite_is_no_success():
 
 
 def test_bad_input_is_named(posterior):
-    for verb in (kernax.expectation_propagation, kernax.variational):
+    for function in (kernax.expectation_propagation, kernax.variational):
         with pytest.raises(ValueError, match="only laplace accepts it"):
-            untyped(verb)(PROCESS, X, Y, Categorical())
+            untyped(function)(PROCESS, X, Y, Categorical())
     with pytest.raises(ValueError, match="Y must have shape"):
         kernax.laplace(PROCESS, X, LABELS, Categorical())
     with pytest.raises(ValueError, match="one 1 and zeros"):

@@ -192,9 +192,9 @@ def test_too_few_steps_are_said():
 def test_bad_arguments_are_refused_by_name():
     with pytest.raises(ValueError, match="log_noise must be a GaussianProcess or a kernel"):
         untyped(HeteroscedasticGaussian.__init__)(object.__new__(HeteroscedasticGaussian), 0.3)
-    for verb in (kernax.laplace, kernax.expectation_propagation):
+    for function in (kernax.laplace, kernax.expectation_propagation):
         with pytest.raises(ValueError, match="of two latent functions: only variational accepts"):
-            untyped(verb)(PROCESS, X, Y, LIKELIHOOD)
+            untyped(function)(PROCESS, X, Y, LIKELIHOOD)
     with pytest.raises(ValueError, match=r"y must have shape \(12,\)"):
         kernax.variational(PROCESS, X, np.stack([Y, Y], 1), LIKELIHOOD)
     wide = HeteroscedasticGaussian(kernax.RBF([1.0, 2.0]))

@@ -40,8 +40,8 @@ def assert_moments_of(process, paths):
     assert np.all(abs(products.mean(2) - covariance) < 5 * products.std(2) / size)
 
 
-def bernoulli(verb):
-    solution = verb(PRIOR, X, np.sign(y), kernax.likelihoods.Bernoulli(), weights=WEIGHTS)
+def bernoulli(function):
+    solution = function(PRIOR, X, np.sign(y), kernax.likelihoods.Bernoulli(), weights=WEIGHTS)
     return solution.value.process
 
 

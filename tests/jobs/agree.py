@@ -1,4 +1,4 @@
-"""Verbs on rows that are spread over processes: writes what they return to found.npz, and a
+"""Functions on rows that are spread over processes: writes what they return to found.npz, and a
 checkpoint of spread arrays, reads one of a single process, and ends with an exception in one
 process. `python agree.py ADDRESS COUNT NUMBER`, where X.npy and y.npy are.
 """
@@ -15,13 +15,13 @@ import kernax
 jax.distributed.initialize(
     sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), shutdown_timeout_seconds=3
 )
-from verbs import VERBS, advance, learned  # noqa: E402, which makes arrays
+from calls import CALLS, advance, learned  # noqa: E402, which makes arrays
 
 mesh = jax.make_mesh((jax.device_count(),), ("rows",))
 points, targets = (np.load(name, mmap_mode="r") for name in ("X.npy", "y.npy"))
 X, y, weights = kernax.scale.rows_over(mesh, points, targets)
 assert not X.is_fully_addressable
-found = {name: verb(X, y, weights) for name, verb in VERBS.items()}
+found = {name: call(X, y, weights) for name, call in CALLS.items()}
 
 broken = np.array(points)
 broken[7, 1] = np.nan

@@ -274,7 +274,7 @@ def test_malformed_tables_are_refused():
         Trees(X.labels[:, ::-1], X.children[:, ::-1], X.weights, X.alphabet)
 
 
-# Trees in verbs
+# Trees in learners
 
 
 @needs_x64

@@ -58,12 +58,12 @@ def test_without_weights_the_variance_is_one_over_the_diagonal_of_the_inverse():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "verb", [kernax.laplace, kernax.expectation_propagation, kernax.variational]
+    "function", [kernax.laplace, kernax.expectation_propagation, kernax.variational]
 )
-def test_of_normal_observations_every_approximation_leaves_out_exactly(verb):
+def test_of_normal_observations_every_approximation_leaves_out_exactly(function):
     weights = np.ones(N, DTYPE)
     weights[2] = 0
-    posterior = verb(PROCESS, X, T, Gaussian(NOISES), weights=weights).value
+    posterior = function(PROCESS, X, T, Gaussian(NOISES), weights=weights).value
     found = posterior.leave_one_out(T)
     exact = kernax.leave_one_out_predictions(PROCESS, X, T, NOISES, weights=weights)
     rtol = 10 * TOLERANCE["solve"]
@@ -74,19 +74,19 @@ def test_of_normal_observations_every_approximation_leaves_out_exactly(verb):
 @needs_x64
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("verb", "most"), [(kernax.laplace, 0.004), (kernax.expectation_propagation, 0.006)]
+    ("function", "most"), [(kernax.laplace, 0.004), (kernax.expectation_propagation, 0.006)]
 )
-def test_left_out_classes_are_close_to_refits(verb, most):
+def test_left_out_classes_are_close_to_refits(function, most):
     """Largest differences of log densities over 14 points, measured: 0.0018 and 0.0027; the log
     densities have a deviation of 0.24.
     """
-    posterior = verb(PROCESS, X, SIGNS, Bernoulli()).value
+    posterior = function(PROCESS, X, SIGNS, Bernoulli()).value
     found = posterior.leave_one_out(SIGNS).log_density
     refits = []
     for i in range(N):
         weights = np.ones(N)
         weights[i] = 0
-        others = verb(PROCESS, X, SIGNS, Bernoulli(), weights=weights).value
+        others = function(PROCESS, X, SIGNS, Bernoulli(), weights=weights).value
         refits.append(others.log_density(X[i], SIGNS[i]))
     np.testing.assert_allclose(found, refits, atol=most)
 

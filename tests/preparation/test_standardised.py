@@ -33,8 +33,8 @@ def ridge(X, y, weights):
 
 
 def logistic(X, y, weights):
-    verb = kx.kernel_logistic if y.ndim == 1 else kx.kernel_softmax
-    return verb(KERNEL, X, y, 0.1, weights=weights).value
+    function = kx.kernel_logistic if y.ndim == 1 else kx.kernel_softmax
+    return function(KERNEL, X, y, 0.1, weights=weights).value
 
 
 @pytest.fixture

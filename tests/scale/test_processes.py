@@ -78,14 +78,14 @@ def nothing_is_left():
 
 
 @pytest.mark.nightly
-def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
+def test_functions_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     """Values to 1e-10; the row of a NaN is named; a checkpoint of two processes is read by one, and
     that of one by two; learning that was killed goes on; an exception in one of them ends both,
     though the other waits for it.
     """
     pytest.importorskip("orbax.checkpoint")
     monkeypatch.syspath_prepend(JOBS)
-    import verbs  # pyright: ignore[reportMissingImports]
+    import calls  # pyright: ignore[reportMissingImports]
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(23, 2))
@@ -94,7 +94,7 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     np.save(tmp_path / "y.npy", y)
     filled = np.concatenate([X, X[-1:]])
     state = {"rows": jnp.asarray(filled), "key": jax.random.key(1), "count": 0}
-    of_one = list(kernax.Checkpoint(tmp_path / "of one").steps(verbs.advance, state, 3))[-1][1]
+    of_one = list(kernax.Checkpoint(tmp_path / "of one").steps(calls.advance, state, 3))[-1][1]
     job = Job(tmp_path, JOBS / "agree.py")
     status, output = job.ended(1)
     assert status != 0, output
@@ -102,12 +102,12 @@ def test_verbs_on_rows_of_two_processes_agree_with_one(tmp_path, monkeypatch):
     status, output = job.ended(0)
     assert status != 0, output
     found = np.load(tmp_path / "found.npz")
-    for name, verb in verbs.VERBS.items():
-        assert_close(found[name], np.asarray(verb(X, y, None)), 1e-10)
+    for name, call in calls.CALLS.items():
+        assert_close(found[name], np.asarray(call(X, y, None)), 1e-10)
     assert "first in row 7" in str(found["message"])
     assert "but some are neither: convert these to global arrays" in str(found["refusal"])
     np.testing.assert_array_equal(found["rows of one"], of_one["rows"])
-    assert_close(found["learned"], verbs.learned(X, y, None).stats["losses"], 1e-10)
+    assert_close(found["learned"], calls.learned(X, y, None).stats["losses"], 1e-10)
 
     step, kept = kernax.Checkpoint(tmp_path / "kept").latest(state)
     assert step == kept["count"] == 3

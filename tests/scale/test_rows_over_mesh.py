@@ -59,9 +59,9 @@ def of_signs(scale, X, Z, y, weights, ridge):
     return kernax.falkon(scale * FEATURES, X, y, ridge, **settings)
 
 
-def in_features(verb, y, **settings):
+def in_features(function, y, **settings):
     def fitted(scale, X, Z, y, weights, ridge):
-        return verb(scale * FEATURES, X, y, ridge, weights=weights, throw=False, **settings)
+        return function(scale * FEATURES, X, y, ridge, weights=weights, throw=False, **settings)
 
     return fitted, y
 

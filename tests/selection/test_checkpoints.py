@@ -90,16 +90,18 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("verb", "options"), CASES.values(), ids=CASES)
-def test_a_run_that_was_killed_twice_ends_bitwise_where_it_would_have(verb, options, tmp_path):
+@pytest.mark.parametrize(("function", "options"), CASES.values(), ids=CASES)
+def test_a_run_that_was_killed_twice_ends_bitwise_where_it_would_have(function, options, tmp_path):
     path = kernax.Checkpoint(tmp_path / "run", every=3)
     for step in (5, 7):
         with pytest.raises(Killed):
-            verb(path, callback=killed_at(step), **options)
+            function(path, callback=killed_at(step), **options)
     shown = []
-    resumed = verb(path, callback=lambda seen: shown.append(int(seen.stats["steps"])), **options)
+    resumed = function(
+        path, callback=lambda seen: shown.append(int(seen.stats["steps"])), **options
+    )
     assert shown == list(range(7, STEPS + 1))
-    chex.assert_trees_all_equal(resumed, verb(**options))
+    chex.assert_trees_all_equal(resumed, function(**options))
 
 
 def test_a_finished_run_gives_its_result_at_once_and_leaves_the_folder_alone(tmp_path):
@@ -211,11 +213,13 @@ def test_another_validation_loss_or_patience_is_another_call(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_number_of_starts_another_verb_and_another_start_are_refused(tmp_path):
+def test_another_number_of_starts_another_function_and_another_start_are_refused(tmp_path):
     learn_many(tmp_path / "run")
     with pytest.raises(KernaxFileError, match=r"number of starts \(2 in this call, 3 in the file"):
         learn_many(tmp_path / "run", starts=(-1.0, 0.0))
-    with pytest.raises(KernaxFileError, match=r"verb \(minimise in this call, multi_start in the"):
+    with pytest.raises(
+        KernaxFileError, match=r"function \(minimise in this call, multi_start in the"
+    ):
         learn(tmp_path / "run")
     with pytest.raises(KernaxFileError, match=r"the values of model.1.a"):
         learn_many(tmp_path / "run", starts=(-1.0, 0.1, 2.0))

@@ -307,7 +307,7 @@ def test_callbacks_are_refused_under_a_transformation_and_what_is_none_by_name(m
 
 
 def test_a_validation_and_its_data_are_a_pytree():
-    """So that a verb of the user's own can take it as an argument of a compiled function."""
+    """So that a function of the user's own can take it as an argument of a compiled function."""
     validation = kernax.selection.Validation(distance, args=(jnp.ones(2),), patience=3)
     same = eqx.filter_jit(lambda given: given)(validation)
     assert eqx.tree_equal(same, validation)

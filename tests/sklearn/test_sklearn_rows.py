@@ -40,7 +40,7 @@ def test_rows_are_padded_to_the_next_size(n, size):
 
 
 def test_weights_of_some_rows_have_the_precision_of_the_data():
-    """Weights of one were in float64, of which verbs warned, as if the user had passed it."""
+    """Weights of one were in float64, of which functions warned, as if the user had passed it."""
     X = np.ones((1100, 2), np.float32)
     whole = Rows.of(kernax.RBF(), X, 1100, None, X.dtype)
     assert whole.own_weights.dtype == np.float32

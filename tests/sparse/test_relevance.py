@@ -518,26 +518,26 @@ def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_fl
 
 @needs_x64
 def test_input_that_makes_no_sense_is_refused():
-    verb = untyped(kernax.relevance_vector_machine)
+    function = untyped(kernax.relevance_vector_machine)
     rbf = kernax.RBF()
     with pytest.raises(ValueError, match="likelihood must be None for numbers"):
-        verb(rbf, X, SIGNS, likelihood="logistic")
+        function(rbf, X, SIGNS, likelihood="logistic")
     with pytest.raises(ValueError, match="the class Logistic: call it"):
-        verb(rbf, X, SIGNS, likelihood=Bernoulli)
+        function(rbf, X, SIGNS, likelihood=Bernoulli)
     with pytest.raises(ValueError, match="noise is only for numbers"):
-        verb(rbf, X, SIGNS, likelihood=Bernoulli(), noise=0.1)
+        function(rbf, X, SIGNS, likelihood=Bernoulli(), noise=0.1)
     with pytest.raises(ValueError, match="numbers with normal noise are the default"):
-        verb(rbf, X, Y, likelihood=kernax.likelihoods.Gaussian(0.1))
+        function(rbf, X, Y, likelihood=kernax.likelihoods.Gaussian(0.1))
     with pytest.raises(ValueError, match="convex"):
-        verb(rbf, X, Y, likelihood=kernax.likelihoods.StudentT(4.0, 0.1))
+        function(rbf, X, Y, likelihood=kernax.likelihoods.StudentT(4.0, 0.1))
     with pytest.raises(ValueError, match="noise must be"):
-        verb(rbf, X, Y, noise=0.0)
+        function(rbf, X, Y, noise=0.0)
     with pytest.raises(ValueError, match="solver must be"):
-        verb(rbf, X, Y, solver=SequentialEvidence)
+        function(rbf, X, Y, solver=SequentialEvidence)
     with pytest.raises(ValueError, match="max_vectors must be a positive integer"):
-        verb(rbf, X, Y, max_vectors=0)
+        function(rbf, X, Y, max_vectors=0)
     with pytest.raises(ValueError, match="-1"):
-        verb(rbf, X, Y, likelihood=Bernoulli())
+        function(rbf, X, Y, likelihood=Bernoulli())
     with pytest.raises(ValueError, match="rtol must be"):
         EvidenceIteration(rtol=0.0)
     value = fit().value

@@ -25,10 +25,10 @@ def data(rng):
     return X, np.stack([y, y**2 + 1], 1), weights
 
 
-def one_at_a_time(verb, *args, **settings):
-    """A verb of one ridge for each of several, along the last axis."""
+def one_at_a_time(function, *args, **settings):
+    """A function of one ridge for each of several, along the last axis."""
     ridges = args[3]
-    values = [verb(*args[:3], ridge, *args[4:], **settings) for ridge in ridges]
+    values = [function(*args[:3], ridge, *args[4:], **settings) for ridge in ridges]
     return np.stack([np.asarray(value) for value in values], -1)
 
 
@@ -147,7 +147,9 @@ def test_a_path_of_scaled_targets_is_the_scaled_path(data):
 
 
 @needs_x64
-@pytest.mark.parametrize("verb", [kernax.selection.ridge_path, kernax.selection.leave_one_out_path])
+@pytest.mark.parametrize(
+    "function", [kernax.selection.ridge_path, kernax.selection.leave_one_out_path]
+)
 @pytest.mark.parametrize(
     ("ridges", "words"),
     [
@@ -158,9 +160,9 @@ def test_a_path_of_scaled_targets_is_the_scaled_path(data):
         (np.array(["a"]), "ridges must"),
     ],
 )
-def test_ridges_that_are_none_are_refused_by_name(verb, ridges, words, data):
+def test_ridges_that_are_none_are_refused_by_name(function, ridges, words, data):
     with pytest.raises(ValueError, match=words):
-        verb(RBF, data[0], data[1], ridges)
+        function(RBF, data[0], data[1], ridges)
 
 
 @needs_x64

@@ -407,13 +407,13 @@ def test_products_find_the_components_of_few_distinct_points(columns, rng):
 def test_points_whose_kernel_overflows_are_refused_by_all_three():
     wide = np.full((3, 1), 1e200) * np.arange(1, 4)[:, None]
     y = np.array([1.0, -1.0, 1.0])
-    for verb in (
+    for function in (
         lambda: kernax.kernel_pca(kernax.Linear(), wide, 1),
         lambda: kernax.kernel_cca(kernax.Linear(), kernax.Linear(), wide, wide, 1, 1.0),
         lambda: kernax.kernel_discriminant(kernax.Linear(), wide, y, 1.0),
     ):
         with pytest.raises(NonFiniteError):
-            verb()
+            function()
 
 
 @pytest.mark.slow

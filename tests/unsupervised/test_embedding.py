@@ -144,7 +144,7 @@ def test_the_p_value_counts_the_statistic_itself_and_ties_to_rounding():
     outcome = kernax.samples.two_sample_test(KERNEL, X, Z, n_permutations=99, key=KEY)
     above = np.sum(np.asarray(outcome.null) >= np.asarray(outcome.statistic))
     assert outcome.p_value == pytest.approx((1 + above) / 100)
-    for verb in (
+    for function in (
         lambda: kernax.samples.two_sample_test(
             kernax.Constant(0.7), X, Z, n_permutations=99, key=KEY
         ),
@@ -152,7 +152,7 @@ def test_the_p_value_counts_the_statistic_itself_and_ties_to_rounding():
             kernax.RBF(), kernax.Constant(0.3), X, Y, n_permutations=99, key=KEY
         ),
     ):
-        assert verb().p_value == 1  # every permutation gives the same statistic
+        assert function().p_value == 1  # every permutation gives the same statistic
     apart = kernax.samples.two_sample_test(kernax.RBF(), X, Z + 50, n_permutations=99, key=KEY)
     assert apart.p_value <= 0.02  # of 792 labellings only the true one is as extreme
 

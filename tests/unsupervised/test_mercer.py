@@ -86,12 +86,12 @@ def test_eigenpairs_refuse_more_than_the_rank_and_what_is_no_count():
 
 @needs_x64
 @pytest.mark.parametrize(
-    "verb", [lambda k, X: kernax.bases.eigenpairs(k, X, 1), kernax.bases.empirical_features]
+    "function", [lambda k, X: kernax.bases.eigenpairs(k, X, 1), kernax.bases.empirical_features]
 )
-def test_an_indefinite_matrix_is_refused(verb):
+def test_an_indefinite_matrix_is_refused(function):
     indefinite = kernax.Precomputed(np.array([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(NotPSDError, match="Precomputed on these points has a negative eigenvalue"):
-        verb(indefinite, np.arange(2))
+        function(indefinite, np.arange(2))
 
 
 @needs_x64

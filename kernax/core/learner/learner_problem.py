@@ -59,7 +59,7 @@ class LearnerProblem(AbstractCheckedFirst):
         y: targets (n,) or (n, outputs).
         weights: the weights of the points, ones by default.
         layout: how the Gram matrix is represented.
-        verb: the name of the function.
+        function_name: the name of the function.
         footprint: the memory of the function if K is dense; None otherwise.
     """
 
@@ -68,7 +68,7 @@ class LearnerProblem(AbstractCheckedFirst):
     y: Array
     weights: AbstractWeights
     layout: Layout
-    verb: str = eqx.field(static=True)
+    function_name: str = eqx.field(static=True)
     footprint: Footprint | None = eqx.field(static=True, default=None)
 
     @property
@@ -135,15 +135,15 @@ class LearnerProblem(AbstractCheckedFirst):
 
         With `throw` a traced number outside of the interval raises an error at run time.
         """
-        return as_scalar(value, self.y.dtype, name, interval, self.verb if throw else None)
+        return as_scalar(value, self.y.dtype, name, interval, self.function_name if throw else None)
 
     def numbers(self, values: Any, name: str, interval: Interval, *, throw: bool = False) -> Array:
         """Another argument, a vector of numbers (r,)."""
-        return as_numbers(values, self.dtype, name, interval, self.verb if throw else None)
+        return as_numbers(values, self.dtype, name, interval, self.function_name if throw else None)
 
     def noise(self, value: Any, *, throw: bool = False) -> Array:
         """The variance of the noise, a number or one for each point, checked by the structure."""
-        noise = as_noise(value, self.n, self.dtype, self.verb if throw else None)
+        noise = as_noise(value, self.n, self.dtype, self.function_name if throw else None)
         if self.layout.structure is not None:
             self.layout.structure.check_noise(noise)
         return noise
@@ -152,7 +152,7 @@ class LearnerProblem(AbstractCheckedFirst):
         """Another argument, a module such as a loss, in the dtype of the points, with its
         parameters checked to be inside their intervals.
         """
-        return guarded(cast(module, self.dtype), self.verb if throw else None)
+        return guarded(cast(module, self.dtype), self.function_name if throw else None)
 
     def check_at_most_points(self, number: int, name: str, hint: str = "") -> None:
         """Raises ValueError for a number larger than the number of points of positive weight."""
@@ -244,7 +244,7 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
 
 
 def check_problem(
-    verb: str,
+    function_name: str,
     kernel: AbstractKernel,
     X: PyTree,
     y: ArrayLike | None,
@@ -265,7 +265,7 @@ def check_problem(
     """The checked problem of a learner.
 
     Arguments:
-        verb: the name of the function, for messages.
+        function_name: the name of the function, for messages.
         y: None for zeros, if there are no targets.
         footprint: the memory of the function if K is dense; by default that of K.
         targets: the function that checks y; by default y are numbers, (n,) or (n, outputs).
@@ -290,7 +290,7 @@ def check_problem(
     """
     given = (X, weights)
     check_same_devices(X, y=y, weights=weights)
-    thrown_by = verb if throw else None
+    thrown_by = function_name if throw else None
     kernel, X = prepare(kernel, X, thrown_by=thrown_by)
     n = count(X)
     checked_y, checked_weights = check_targets(
@@ -329,11 +329,11 @@ def check_problem(
         is_dense = structure is None
     layout = Layout(block_size, by_features, structure, spread)
     if not (is_dense and holds_gram):
-        return LearnerProblem(kernel, X, checked_y, checked_weights, layout, verb)
-    footprint = Footprint(verb) if footprint is None else footprint
+        return LearnerProblem(kernel, X, checked_y, checked_weights, layout, function_name)
+    footprint = Footprint(function_name) if footprint is None else footprint
     if spread is not None:
         check_held_by_each(n, footprint, spread.parts)
-    return LearnerProblem(kernel, X, checked_y, checked_weights, layout, verb, footprint)
+    return LearnerProblem(kernel, X, checked_y, checked_weights, layout, function_name, footprint)
 
 
 def solver_that_ran(

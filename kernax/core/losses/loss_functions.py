@@ -435,13 +435,13 @@ def slopes_far_out(
     return down, up
 
 
-def check_convex(verb: str, loss: AbstractLoss, instead: str = "") -> None:
+def check_convex(function_name: str, loss: AbstractLoss, instead: str = "") -> None:
     """Raises ValueError for a loss that may have several minima."""
     if not loss.convex:
         name = type(loss).__name__
         raise ValueError(
-            f"{verb} needs a convex loss, such as a log-concave likelihood, and {name} is not one"
-            f"{instead}"
+            f"{function_name} needs a convex loss, such as a log-concave likelihood, and {name} is "
+            f"not one{instead}"
         )
 
 

@@ -22,7 +22,7 @@ class Footprint(NamedTuple):
     function, which passes it on.
 
     Attributes:
-        verb: the name of the function, for messages.
+        function_name: the name of the function, for messages.
         matrices: the number of matrices, n x n unless the function says otherwise, that its
             compiled program needs as temporaries and results.
         instead: an alternative without such a matrix; None if there is none except fewer points.
@@ -34,7 +34,7 @@ class Footprint(NamedTuple):
         closing: the end of the message.
     """
 
-    verb: str
+    function_name: str
     matrices: float = 1.0
     instead: str | None = None
     of_each_column: float = 0.0
@@ -93,7 +93,7 @@ def check_memory(
         shape = f"dense ({n}, {m})"
         what = f"a {shape} matrix" if matrices == 1 else f"{matrices:g} {shape} matrices"
         raise MemoryBudgetError(
-            f"{in_gib(needed)} needed by {footprint.verb} for {what} in {dtype}, "
+            f"{in_gib(needed)} needed by {footprint.function_name} for {what} in {dtype}, "
             f"{in_gib(available)} available; {footprint.advice(in_single)}"
         )
 
@@ -102,7 +102,7 @@ def check_numbers(
     numbers: int,
     dtype: Any,
     *,
-    verb: str,
+    function_name: str,
     what: str,
     instead: str,
     for_each: tuple[float, float] = (1.0, 1.0),
@@ -123,8 +123,8 @@ def check_numbers(
     available = available_memory(jax.local_devices()[:1])
     if needed > available:
         raise MemoryBudgetError(
-            f"{in_gib(needed)} needed by {verb} for {what} in {dtype}, {in_gib(available)} "
-            f"available: {instead}"
+            f"{in_gib(needed)} needed by {function_name} for {what} in {dtype}, "
+            f"{in_gib(available)} available: {instead}"
         )
 
 
@@ -136,8 +136,8 @@ def check_held_by_each(n: int, footprint: Footprint, devices: int) -> None:
         return
     instead = footprint.instead or footprint.fewer
     raise ValueError(
-        f"{footprint.verb} needs complete dense ({n}, {n}) matrices, but X is on a mesh of "
-        f"{devices} devices, each of which stores those of at most {MOST_HELD} points: use "
+        f"{footprint.function_name} needs complete dense ({n}, {n}) matrices, but X is on a mesh "
+        f"of {devices} devices, each of which stores those of at most {MOST_HELD} points: use "
         f"{instead}, or X on one device"
     )
 

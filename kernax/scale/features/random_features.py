@@ -120,7 +120,7 @@ def random_fourier_features(
     check_numbers(
         n_frequencies * (dim + 1),
         centre.dtype,
-        verb="random_fourier_features",
+        function_name="random_fourier_features",
         for_each=HELD_FOR_EACH,
         what=f"{n_frequencies} frequencies in {dim} dimensions",
         instead="take fewer",

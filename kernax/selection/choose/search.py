@@ -260,7 +260,7 @@ def _best(
     losses: Array,
     shape: tuple[int, ...],
     throw: bool,
-    verb: str,
+    function_name: str,
 ) -> Solution[Model]:
     finite = jnp.isfinite(losses)
     # argmin_c L(candidate_c) over the candidates with a finite loss.
@@ -272,7 +272,8 @@ def _best(
         "losses": losses.reshape(shape),
         "table": Table({**candidates, "loss": losses}),
     }
-    hint = f"{verb}: no candidate has a finite loss. Look for NaN in args, and at fits that fail."
+    advice = "Look for NaN in args, and at fits that fail."
+    hint = f"{function_name}: no candidate has a finite loss. {advice}"
     return finish(Solution(chosen, result, stats), throw, hint)
 
 

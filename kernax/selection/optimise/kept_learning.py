@@ -27,7 +27,7 @@ from kernax.selection.optimise.validation import Validation
 class Call(NamedTuple):
     """The arguments of a call."""
 
-    verb: str
+    function_name: str
     loss: Callable
     models: Sequence[Any]
     free: dict[str, Any]  # the free elements of each learned parameter, or None
@@ -52,7 +52,7 @@ def facts_of_call(call: Call, search: LearningRun) -> dict[str, str]:
     facts = {f"version of {name}": of.__version__ for name, of in libraries.items()}
     x64 = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     facts |= {"precision": "float64" if x64 else "float32", "device": jax.default_backend()}
-    facts |= {"verb": call.verb, "number of starts": str(len(call.models))}
+    facts |= {"function": call.function_name, "number of starts": str(len(call.models))}
     # The free elements follow the name of a parameter that is partly frozen.
     learned = []
     for path, indices in call.free.items():

@@ -59,15 +59,15 @@ def run_watched(search: LearningRun, call: Call, watchers: Watchers) -> Solution
     return search.close(reached.state)
 
 
-def finish_learning(solution: Solution, throw: bool, verb: str) -> Solution:
+def finish_learning(solution: Solution, throw: bool, function_name: str) -> Solution:
     """`finish`, plus a warning that names the parameters at their bounds.
 
     The warning requires concrete values.
     """
     if not is_concrete(solution.stats):
-        return finish(solution, throw, verb)
+        return finish(solution, throw, function_name)
     names = ", ".join(path for path, there in solution.stats["runaways"].items() if there)
-    finish(solution, throw, f"{verb}: {_hint(solution, names)}")
+    finish(solution, throw, f"{function_name}: {_hint(solution, names)}")
     if names:
         warn(
             f"{names} moved eight powers of ten away from the start and was stopped there: take "

@@ -42,7 +42,7 @@ from kernax.selection.recipes.stages import (
 )
 
 Posterior = ApproximatePosterior | CategoricalPosterior
-_VERBS = {
+_INFERENCES = {
     Inference.LAPLACE: laplace,
     Inference.EP: expectation_propagation,
     Inference.VARIATIONAL: variational,
@@ -119,8 +119,8 @@ def posterior_of(
 ) -> Solution[Posterior]:
     """The posterior of points X and targets y: -1 and +1 or counts (n,), or one-hot (n, c)."""
     process = GaussianProcess(model.kernel, FixedMean(model.mean))
-    verb: Callable = _VERBS[model.inference]
-    return verb(process, X, y, model.likelihood, weights=weights, throw=throw)
+    infer: Callable = _INFERENCES[model.inference]
+    return infer(process, X, y, model.likelihood, weights=weights, throw=throw)
 
 
 def latent_evidence_loss(

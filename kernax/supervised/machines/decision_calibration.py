@@ -391,7 +391,9 @@ def _left_out(problem, full, C, bias, solver):
 
     def value(i, point):
         weights = PointWeights(problem.weights.values.at[i].set(0))
-        rest = LearnerProblem(problem.kernel, problem.X, y, weights, problem.layout, problem.verb)
+        rest = LearnerProblem(
+            problem.kernel, problem.X, y, weights, problem.layout, problem.function_name
+        )
         solution = svm_of_problem(rest, C, bias, solver, full.coefficients, throw=False)
         return jnp.where(solution.result == RESULTS.successful, solution.value(point), jnp.nan)
 

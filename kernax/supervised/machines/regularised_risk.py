@@ -114,7 +114,7 @@ def regularised_risk(
     smooth = isinstance(loss, AbstractSmoothLoss)
     footprint = _SMOOTH if smooth else _PIECEWISE
     problem = check_problem(
-        footprint.verb,
+        footprint.function_name,
         kernel,
         X,
         y,

@@ -270,9 +270,9 @@ def leave_one_out(
     return value_with_warning(solution, "leave_one_out")
 
 
-def value_with_warning(solution: Solution[Array], verb: str) -> Array:
+def value_with_warning(solution: Solution[Array], function_name: str) -> Array:
     """The value, with a warning where rounding leaves few digits of it."""
-    hint = f"{verb}: a larger ridge makes the residuals exact."
+    hint = f"{function_name}: a larger ridge makes the residuals exact."
     digits = Digits("the residuals", eps_of(solution.value) ** (1 / 4))
     return finish(solution, throw=False, hint=hint, digits=digits).value
 

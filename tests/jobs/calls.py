@@ -19,7 +19,7 @@ def norm_of_fit(x, y):
     return kernax.kernel_ridge(RBF, x[:, None], y * x, 0.1, throw=False).value.norm
 
 
-VERBS = {
+CALLS = {
     "falkon": lambda X, y, w: kernax.falkon(
         RBF, X, y, 0.1, NEW, weights=w, throw=False
     ).value.values(NEW),
