@@ -17,7 +17,7 @@ from kernax.core.operators.mesh_gram import MeshGram
 from kernax.errors import KernaxFileError
 from kernax.files.archive import holds
 from kernax.files.field_checks import check_fields, is_for_numpy
-from kernax.files.registry import added_since, name_of, named
+from kernax.files.registry import added_since, fields_in_files, name_of, named
 
 _DEEPEST = 100  # modules inside modules
 _KINDS = ("array", "numpy", "dict", "tuple", "list", "slice", "value", "function", "wrapped")
@@ -42,12 +42,13 @@ def structure_of(node: Any, arrays: dict[str, np.ndarray], path: str, depth: int
             check_fields(node)
         except ValueError as problem:
             raise KernaxFileError(f"{path} cannot be saved: {problem}") from problem
+        names = fields_in_files(type(node))
         fields = {}
         for field in dataclasses.fields(node):
             value = getattr(node, field.name)
             if isinstance(value, np.ndarray) and is_for_numpy(field.type):
                 value = _OfNumPy(value)
-            fields[field.name] = within(value, field.name)
+            fields[names[field.name]] = within(value, field.name)
         return {"class": name_of(type(node)), "fields": fields}
     if type(node) is dict and all(isinstance(key, str) for key in node):
         return {"dict": {key: within(part, key) for key, part in node.items()}}
@@ -164,16 +165,15 @@ def _module(name: Any, fields: dict[str, Any]) -> eqx.Module:
     if not (isinstance(cls, type) and issubclass(cls, eqx.Module)):
         raise KernaxFileError(f"{name} is a function, where the file needs a class")
     fields = added_since(cls) | fields
-    wanted = [field.name for field in dataclasses.fields(cls)]
-    given = list(fields)
-    if sorted(wanted) != sorted(given):
+    names = fields_in_files(cls)
+    if sorted(names.values()) != sorted(fields):
         raise KernaxFileError(
-            f"{name} has fields {', '.join(wanted)}, but the file has {', '.join(given)}"
+            f"{name} has fields {', '.join(names.values())}, but the file has {', '.join(fields)}"
         )
     # The constructor is not called, because it might round or reject the saved values.
     module = object.__new__(cls)
-    for field in dataclasses.fields(cls):
-        object.__setattr__(module, field.name, fields[field.name])
+    for field, in_file in names.items():
+        object.__setattr__(module, field, fields[in_file])
     check_fields(module)
     return module
 

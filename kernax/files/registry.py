@@ -1,5 +1,6 @@
 """The names that files may use: those of kernax's classes, and those that a user registered."""
 
+import dataclasses
 import functools
 import inspect
 from typing import Any, TypeVar
@@ -9,16 +10,16 @@ import equinox as eqx
 from kernax.core.functionals import draws, linear_functionals
 from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridGram, ProductGrid
-from kernax.core.grid.grid_factor import GridExplanation, GridFactor
+from kernax.core.grid.grid_factor import GridFactor, GridReduction
 from kernax.core.grid.kronecker import KroneckerFactor
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
 from kernax.core.kernel import model, prior_densities
 from kernax.core.learner import expansion, linear
 from kernax.core.linalg.iteration import Iteration
-from kernax.core.linalg.krylov_factor import KrylovExplanation
+from kernax.core.linalg.krylov_factor import KrylovReduction
 from kernax.core.linalg.preconditioners import Preconditioner
 from kernax.core.line.kalman import KalmanFilter
-from kernax.core.line.kalman_factor import LineExplanation
+from kernax.core.line.kalman_factor import LineReduction
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
@@ -38,6 +39,7 @@ from kernax.gp import (
 from kernax.gp.approximation import ApproximatePosterior
 from kernax.gp.heteroscedastic import HeteroscedasticPosterior
 from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
+from kernax.gp.posterior import ReductionPosteriorKernel
 from kernax.kernels import KERNELS, basis_expansions, texts, tree_points
 from kernax.kernels.combinators import ModulatedDraw
 from kernax.kernels.dot_product import LinearDraw
@@ -70,6 +72,17 @@ from kernax.unsupervised.kernel_kmeans import KernelClusters
 from kernax.unsupervised.principal_components import PrincipalComponents
 from kernax.unsupervised.spectral_clustering import SpectralClusters
 from kernax.unsupervised.subsample import Subsample
+
+# The names in files of classes and of fields that had other names when version 0.2.0 wrote files.
+_CLASSES_IN_FILES: dict[type, str] = {
+    GridReduction: "GridExplanation",
+    KrylovReduction: "KrylovExplanation",
+    LineReduction: "LineExplanation",
+    ReductionPosteriorKernel: "ExplainedPosteriorKernel",
+}
+_FIELDS_IN_FILES: dict[type, dict[str, str]] = {
+    ReductionPosteriorKernel: {"reduction": "explanation"},
+}
 
 Thing = TypeVar("Thing")
 _registered: dict[str, Any] = {}
@@ -132,7 +145,7 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 
 @functools.cache
 def own_classes() -> dict[str, type]:
-    """The classes of kernax that files may name."""
+    """The classes of kernax that files may name, by their names in files."""
     rooms = (
         basis_expansions,
         texts,
@@ -170,17 +183,24 @@ def own_classes() -> dict[str, type]:
         ModulatedDraw,
     ]
     # The parts of structures and solvers that posteriors contain.
-    own += [BlockedGram, DenseGram, Iteration, KrylovExplanation, Preconditioner]
-    own += [KalmanFilter, LineExplanation, LineGram, OrderAlongLine]
+    own += [BlockedGram, DenseGram, Iteration, KrylovReduction, Preconditioner]
+    own += [KalmanFilter, LineReduction, LineGram, OrderAlongLine]
     own += [ParallelRecursions, SequentialRecursions]
-    own += [GridExplanation, GridFactor, GridGram, Eliminated, ProductGrid]
+    own += [GridReduction, GridFactor, GridGram, Eliminated, ProductGrid]
     own += [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
     # Results of learners, and their preparation.
     own += [ApproximatePosterior, HeteroscedasticGaussian, HeteroscedasticPosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
     own += [NystromFeatures, RelevanceVectors, Subsample]
     own += [Classifier, Isotonic, Platt, Standardised, Standards]
-    return {cls.__name__: cls for cls in own}
+    return {_CLASSES_IN_FILES.get(cls) or cls.__name__: cls for cls in own}
+
+
+def fields_in_files(cls: type[eqx.Module]) -> dict[str, str]:
+    """The name in files of each field of a class."""
+    in_files = _FIELDS_IN_FILES.get(cls, {})
+    names = [field.name for field in dataclasses.fields(cls)]
+    return {name: in_files.get(name, name) for name in names}
 
 
 def added_since(cls: type) -> dict[str, Any]:

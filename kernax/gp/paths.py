@@ -32,10 +32,10 @@ from kernax.core.operators.memory import check_numbers
 from kernax.core.operators.mesh import on_parts, rows_over_mesh
 from kernax.gp.posterior import (
     AbstractPosterior,
-    ExplainedPosteriorKernel,
     FeaturePosteriorKernel,
     InducedPosteriorKernel,
     PosteriorKernel,
+    ReductionPosteriorKernel,
     WeightedPosteriorKernel,
     without_observations,
 )
@@ -260,7 +260,7 @@ def _draws(kernel, stand_in, request, key):
 
 
 _Updatable = (
-    PosteriorKernel | WeightedPosteriorKernel | InducedPosteriorKernel | ExplainedPosteriorKernel
+    PosteriorKernel | WeightedPosteriorKernel | InducedPosteriorKernel | ReductionPosteriorKernel
 )
 
 
@@ -307,9 +307,9 @@ def _updated(
         # at the inducing points, to values whose whitened draws are `root z`.
         wanted = matmul(kernel.root, z) - solve_lower(kernel.lower, flat)
         lacking = solve_lower_transposed(kernel.lower, wanted)
-    elif isinstance(kernel, ExplainedPosteriorKernel):
+    elif isinstance(kernel, ReductionPosteriorKernel):
         # -P (W values + S sqrt(D) z), P = (W K + D)^-1, D the noise and S = sqrt(W).
-        lacking = -kernel.explanation.lacking(flat, z)
+        lacking = -kernel.reduction.lacking(flat, z)
     else:
         # These coefficients move draws of the prior, with these values at the points, to draws
         # given observations of zero: `-S (S K S + diag(noise))^-1 (S values + e)`, with the roots

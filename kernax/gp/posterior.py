@@ -15,7 +15,11 @@ from kernax.core.base.solution import void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.factorisation import AbstractExplanation, AbstractFactor, WeightedSystem
+from kernax.core.linalg.factorisation import (
+    AbstractCovarianceReduction,
+    AbstractFactor,
+    WeightedSystem,
+)
 from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity, low_rank
 from kernax.core.linalg.solves import solve_lower
 
@@ -195,25 +199,25 @@ class InducedPosteriorKernel(AbstractTriangularPosterior):
         return u, matmul(u, self.root)
 
 
-class ExplainedPosteriorKernel(AbstractPosterior):
+class ReductionPosteriorKernel(AbstractPosterior):
     """`k(x, z) - e(x, z)`, with the covariance reduction e by any factor.
 
     Attributes:
         prior: the kernel k.
         points: X, a batch of n points.
-        explanation: the covariance reduction by the observations at X.
+        reduction: the covariance reduction by the observations at X.
     """
 
     prior: AbstractKernel = data()
     points: PyTree = data()
-    explanation: AbstractExplanation = data()
+    reduction: AbstractCovarianceReduction = data()
 
     @property
     def dtype(self):
-        return self.explanation.dtype
+        return self.reduction.dtype
 
     def __call__(self, x, z):
-        return self.prior(x, z) - self.explanation.explained(self.prior, self.points, x, z)
+        return self.prior(x, z) - self.reduction.at(self.prior, self.points, x, z)
 
 
 def _row(kernel: AbstractPosterior, x: PyTree) -> Float[Array, " n"]:
@@ -264,12 +268,12 @@ def posterior_kernel(
         few = stop_gradient(matmul(factor.basis.T, scaled))
         lower = cholesky(inner, factor_beside_identity(few.T))
         return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
-    explanation = factor.covariance_reduction(system)
-    if explanation is None:
+    reduction = factor.covariance_reduction(system)
+    if reduction is None:
         raise ValueError(
             f"a process conditioned by a {type(factor).__name__} has no covariance: implement "
             "its method covariance_reduction, or use JitteredCholesky()"
         )
-    arrays, rest = eqx.partition(explanation, eqx.is_inexact_array)
+    arrays, rest = eqx.partition(reduction, eqx.is_inexact_array)
     known = eqx.combine(void_unless_known(arrays, result), rest)
-    return ExplainedPosteriorKernel(prior, points, known)
+    return ReductionPosteriorKernel(prior, points, known)

@@ -34,7 +34,7 @@ from kernax.core.operators.operators import DenseGram
 from kernax.gp.means import mean_for_kernel
 from kernax.gp.posterior import (
     AbstractPosterior,
-    ExplainedPosteriorKernel,
+    ReductionPosteriorKernel,
     point_for,
     without_observations,
 )
@@ -124,8 +124,8 @@ class GaussianProcess(Printed):
         covariance, X = prepare(self.covariance, X, thrown_by="sample" if throw else None)
         shape = tuple(shape)
         # A sampler that draws in O(n), or None where a dense factorisation is used.
-        if isinstance(covariance, ExplainedPosteriorKernel):
-            sampler = sampler_of_posterior(covariance.explanation, X)
+        if isinstance(covariance, ReductionPosteriorKernel):
+            sampler = sampler_of_posterior(covariance.reduction, X)
         elif isinstance(covariance, AbstractPosterior):
             sampler = None
         else:

@@ -258,7 +258,7 @@ def test_a_process_over_devices_has_the_means_variances_and_paths_of_one_device(
 
     over = spread(2, X, Y, WEIGHTS)
     process = kernax.condition(prior, *over[:2], 0.1, weights=over[2], solver=solver).value
-    assert isinstance(process.covariance.explanation.gram, MeshGram)
+    assert isinstance(process.covariance.reduction.gram, MeshGram)
     dense = kernax.condition(prior, X, Y, 0.1, weights=WEIGHTS).value
     arrays, rest = eqx.partition(process, eqx.is_array)
     found, exchanged = run(lambda arrays: answers(eqx.combine(arrays, rest)), arrays)
@@ -267,8 +267,8 @@ def test_a_process_over_devices_has_the_means_variances_and_paths_of_one_device(
 
     kernax.save(tmp_path / "process.kernax", process)
     loaded = kernax.load(tmp_path / "process.kernax")
-    assert isinstance(loaded.covariance.explanation.gram, BlockedGram)
-    assert_agree(loaded.covariance.explanation.gram.points, X)
+    assert isinstance(loaded.covariance.reduction.gram, BlockedGram)
+    assert_agree(loaded.covariance.reduction.gram.points, X)
 
 
 @ON_EIGHT

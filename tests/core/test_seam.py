@@ -24,8 +24,8 @@ from kernax.core.grid.gridding import grid_for
 from kernax.core.linalg.cholesky import CholeskyFactor
 from kernax.core.linalg.density import factor_of, log_density, rounding_of_inverse
 from kernax.core.linalg.factorisation import (
+    AbstractCovarianceReduction,
     AbstractDirectFactor,
-    AbstractExplanation,
     AbstractFactor,
     WeightedSystem,
     row_at,
@@ -588,7 +588,7 @@ class ConditioningEigenFactor(EigenFactor):
         return EigenReduction(system.gram, system.weights.given, system.shift, self)
 
 
-class EigenReduction(AbstractExplanation):
+class EigenReduction(AbstractCovarianceReduction):
     gram: DenseGram
     weights: jax.Array | None
     shift: jax.Array
@@ -597,7 +597,7 @@ class EigenReduction(AbstractExplanation):
     def own_factor(self):
         return self.factor
 
-    def explained(self, kernel, X, x, z):
+    def at(self, kernel, X, x, z):
         left, right = row_at(kernel, X, x), row_at(kernel, X, z)
         solved = solve_transposed(self.system, self.factor, right[:, None])
         return left @ self.system.weights.times(solved)[:, 0]

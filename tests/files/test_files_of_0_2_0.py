@@ -6,10 +6,12 @@ computed from it.
 
 import json
 import pathlib
+import re
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors
 from conftest import needs_x64
 from typer.testing import CliRunner
 
@@ -69,6 +71,19 @@ def test_a_model_that_0_2_0_saved_has_the_values_that_it_had(name):
     # Conjugate gradients end at a residual of 4e-11; their values have moved by 2.5e-11 since.
     tolerance = 1e-10 if name == "process_ConjugateGradient" else 1e-12
     np.testing.assert_allclose(computed, VALUES[name], rtol=tolerance, atol=1e-12)
+
+
+def names_in(path):
+    with safetensors.safe_open(path, framework="numpy") as file:
+        return set(re.findall(r'"(\w+)"', file.metadata()["model"]))
+
+
+@needs_x64
+@pytest.mark.parametrize("name", [name for name in COMPUTED if name.startswith("process_")])
+def test_classes_and_fields_that_were_renamed_keep_their_names_in_files(name, tmp_path):
+    kernax.save(tmp_path / name, kernax.load(FOLDER / f"{name}.kernax"))
+    before = names_in(FOLDER / f"{name}.kernax")
+    assert {"ExplainedPosteriorKernel", "explanation"} <= before <= names_in(tmp_path / name)
 
 
 @needs_x64

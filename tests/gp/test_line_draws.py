@@ -9,7 +9,7 @@ from references import process_by_numpy
 
 import kernax
 from kernax.core.line.line_draws import sampler_of_posterior, sampler_of_prior
-from kernax.gp.posterior import ExplainedPosteriorKernel
+from kernax.gp.posterior import ReductionPosteriorKernel
 from kernax.solvers import StateSpace
 
 RNG = np.random.default_rng(0)
@@ -62,8 +62,8 @@ def as_matrix(sampler):
 def test_the_distribution_of_draws_given_observations_is_that_of_the_whole_matrix(name, parallel):
     """Points in no order and copies, weights of 0, 1 and 2, a noise for each point."""
     process = conditioned(KERNELS[name], StateSpace(parallel=parallel))
-    assert isinstance(process.covariance, ExplainedPosteriorKernel)
-    sampler = sampler_of_posterior(process.covariance.explanation, jnp.asarray(Z, DTYPE))
+    assert isinstance(process.covariance, ReductionPosteriorKernel)
+    sampler = sampler_of_posterior(process.covariance.reduction, jnp.asarray(Z, DTYPE))
     M, jitter = as_matrix(sampler)
     K = matrix(KERNELS[name], np.concatenate([X, Z]))
     _, _, covariance = process_by_numpy(K, Y[:, None], NOISE, WEIGHTS, 0.2)

@@ -24,7 +24,7 @@ from kernax.core.grid.gridding import grid_for
 from kernax.core.grid.kronecker import KroneckerFactor
 from kernax.core.grid.toeplitz import ToeplitzFactor
 from kernax.core.linalg.factorisation import (
-    AbstractExplanation,
+    AbstractCovarianceReduction,
     AbstractFactor,
     AbstractSolvedInverse,
     WeightedSystem,
@@ -145,7 +145,7 @@ class GridFactor(AbstractFactor):
 
     def covariance_reduction(self, system):
         gram = grid_gram(system)
-        return GridExplanation(gram, system.weights.given, system.shift, stop_gradient(self))
+        return GridReduction(gram, system.weights.given, system.shift, stop_gradient(self))
 
     def log_determinant(self):
         found = self.whole.log_determinant()
@@ -298,7 +298,7 @@ def _held_fixed_jvp(primals, tangents):
     )
 
 
-class GridExplanation(AbstractExplanation):
+class GridReduction(AbstractCovarianceReduction):
     """The covariance reduction by the factor of the complete grid, where k(X, x) is a product along
     the axes, minus a correction for missing or weighted cells.
 
@@ -317,9 +317,9 @@ class GridExplanation(AbstractExplanation):
     def own_factor(self):
         return self.factor
 
-    def explained(self, kernel, X, x, z):
+    def at(self, kernel, X, x, z):
         if jax.tree.structure(kernel) == jax.tree.structure(self.gram.kernel):
-            return _explained(self.system, self.factor, x, z, same=z is x)
+            return _reduction(self.system, self.factor, x, z, same=z is x)
         # A covariance with the values of f at the points, such as that of one term of a sum.
         left = row_at(kernel, X, x)
         right = left if z is x else row_at(kernel, X, z)
@@ -327,7 +327,7 @@ class GridExplanation(AbstractExplanation):
 
 
 @custom_jvp
-def _explained(system, factor, x, z, *, same):
+def _reduction(system, factor, x, z, *, same):
     """`k(x, X) P W k(X, z)` for rows that are products over the axes."""
     gram = grid_gram(system)
     left = factor.whole.prepared_row(gram.rows_along_axes(x))
@@ -341,14 +341,14 @@ def _explained(system, factor, x, z, *, same):
     return jnp.where(factor.exists, found, jnp.nan)
 
 
-@_explained.def_jvp
-def _explained_jvp(primals, tangents, *, same):
+@_reduction.def_jvp
+def _reduction_jvp(primals, tangents, *, same):
     def of(system, x, z):
         gram = grid_gram(system)
         left, right = (row_at(gram.kernel, gram.points, point) for point in (x, z))
         return _by_solution(system, primals[1], left, right)
 
-    return _explained(*primals, same=same), _tangent(of, primals, tangents)
+    return _reduction(*primals, same=same), _tangent(of, primals, tangents)
 
 
 @custom_jvp

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from kernax.core.base.boundary import count
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.linalg.factorisation import AbstractExplanation
+from kernax.core.linalg.factorisation import AbstractCovarianceReduction
 from kernax.core.operators import structure
 from kernax.core.operators.structure import AbstractStructure
 
@@ -27,10 +27,10 @@ def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> Any:
     return None if lines is None else lines.sampler_of_prior(kernel, X)
 
 
-def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> Any:
+def sampler_of_posterior(reduction: AbstractCovarianceReduction, X: PyTree) -> Any:
     """A sampler of a posterior that is faster than a dense factorisation, or None."""
     lines = _lines()
-    return None if lines is None else lines.sampler_of_posterior(explanation, X)
+    return None if lines is None else lines.sampler_of_posterior(reduction, X)
 
 
 def _lines_of(X: PyTree) -> ModuleType | None:

@@ -163,7 +163,9 @@ class AbstractFactor(eqx.Module):
 
         return terms
 
-    def covariance_reduction(self, system: "WeightedSystem") -> "AbstractExplanation | None":
+    def covariance_reduction(
+        self, system: "WeightedSystem"
+    ) -> "AbstractCovarianceReduction | None":
         """The reduction of a covariance by the observations, differentiable in the system; None if
         it is not available from products and solutions.
         """
@@ -445,7 +447,7 @@ def _products_and_diagonal_jvp(primals, tangents):
     return eqx.filter_jvp(by_inverse, (moving,), (tangents[:2],))
 
 
-class AbstractExplanation(eqx.Module):
+class AbstractCovarianceReduction(eqx.Module):
     """The reduction of a covariance k by observations at X, `k(x, X) P W k(X, z)`, where P is the
     inverse of `T = W K + diag(shift)`.
 
@@ -475,9 +477,7 @@ class AbstractExplanation(eqx.Module):
         return WeightedSystem(self.gram, weights, self.shift)
 
     @abc.abstractmethod
-    def explained(
-        self, kernel: AbstractKernel, X: PyTree, x: PyTree, z: PyTree
-    ) -> Float[Array, ""]:
+    def at(self, kernel: AbstractKernel, X: PyTree, x: PyTree, z: PyTree) -> Float[Array, ""]:
         """`k(x, X) P W k(X, z)`, for the kernel and the points of the system."""
 
     def lacking(

@@ -22,7 +22,7 @@ from kernax.core.base.numerics import (
 from kernax.core.base.solution import RESULTS
 from kernax.core.linalg.conjugate_step import ConjugateIterate
 from kernax.core.linalg.factorisation import (
-    AbstractExplanation,
+    AbstractCovarianceReduction,
     WeightedSystem,
     row_at,
     solve_transposed,
@@ -302,7 +302,7 @@ class KrylovFactor(AbstractIterativeFactor):
         return terms
 
     def covariance_reduction(self, system):
-        return KrylovExplanation(
+        return KrylovReduction(
             gram=system.gram,
             weights=system.weights.given,
             shift=system.shift,
@@ -355,7 +355,7 @@ class KrylovFactor(AbstractIterativeFactor):
         return v if self.preconditioner is None else self.preconditioner.solve(v)
 
 
-class KrylovExplanation(AbstractExplanation):
+class KrylovReduction(AbstractCovarianceReduction):
     """`k(x, X) W P^T k(X, z)`, with one solve for each point.
 
     Attributes:
@@ -376,7 +376,7 @@ class KrylovExplanation(AbstractExplanation):
         form = stop_gradient(self.system.symmetric_form())
         return KrylovFactor.of(form, self.preconditioner, self.iteration)
 
-    def explained(self, kernel, X, x, z):
+    def at(self, kernel, X, x, z):
         row = row_at(kernel, X, x)
         other = row if z is x else row_at(kernel, X, z)
         solved = solve_transposed(self.system, self.own_factor(), other[:, None])

@@ -16,8 +16,8 @@ from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.state_space import Chain
 from kernax.core.linalg.factorisation import (
+    AbstractCovarianceReduction,
     AbstractDirectFactor,
-    AbstractExplanation,
     AbstractSolvedInverse,
     WeightedSystem,
     row_at,
@@ -98,7 +98,7 @@ class KalmanFactor(AbstractDirectFactor):
 
     def covariance_reduction(self, system):
         system = system.with_jitter(self)
-        return LineExplanation(
+        return LineReduction(
             gram=line_gram(system),
             weights=system.weights.given,
             shift=system.shift,
@@ -214,7 +214,7 @@ class LineInverse(AbstractSolvedInverse):
         return inverse, of_product
 
 
-class LineExplanation(AbstractExplanation):
+class LineReduction(AbstractCovarianceReduction):
     """The covariance reduction by the innovations of k(X, x): `sum_i w_i / s_i v_i(x) v_i(z)`,
     smooth in a weight at zero. Variances come from the filter at the neighbours of x; those of a
     batch of k points take O(n + k log n).
@@ -242,14 +242,14 @@ class LineExplanation(AbstractExplanation):
         )
         return stop_gradient(factor)
 
-    def explained(self, kernel, X, x, z):
+    def at(self, kernel, X, x, z):
         if z is x and eqx.is_array(x):  # x of a term of a sum is a module, not a coordinate
-            return self._explained_at(x[self.gram.line.column])
+            return self._variance_reduction(x[self.gram.line.column])
         u = self._innovations(kernel, X, x)
         v = self._innovations(kernel, X, z)
         return dot(self.filter.shares * u, v)
 
-    def _explained_at(self, place: Float[Array, ""]) -> Float[Array, ""]:
+    def _variance_reduction(self, place: Float[Array, ""]) -> Float[Array, ""]:
         """`h.F h + s.N s`, `s = P h - F h`, with the reduction F of the covariance of the states by
         the previous points, and the information N of later points about the states.
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from kernax.core.base.stacks import joined
 from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.linalg.factorisation import AbstractExplanation
+from kernax.core.linalg.factorisation import AbstractCovarianceReduction
 from kernax.core.linalg.linear_solvers import factorise
-from kernax.core.line.kalman_factor import KalmanFactor, LineExplanation
+from kernax.core.line.kalman_factor import KalmanFactor, LineReduction
 from kernax.core.line.line import LineForm, LineGram, OrderAlongLine, line_of_many_points
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.smoothing import Along, filter_of
@@ -42,12 +42,12 @@ class LineSampler(eqx.Module):
 
     Attributes:
         gram: K of the prior at the m points, followed by the observed points.
-        explanation: the covariance reduction by the observations; None for a prior.
+        reduction: the covariance reduction by the observations; None for a prior.
         m: the number of points.
     """
 
     gram: LineGram
-    explanation: AbstractExplanation | None
+    reduction: AbstractCovarianceReduction | None
     m: int = eqx.field(static=True)
 
     @property
@@ -96,9 +96,9 @@ class LineSampler(eqx.Module):
         is_finite = jnp.all(jnp.isfinite(chain.transitions)) & jnp.all(jnp.isfinite(chain.start))
         values = line.unsorted(moved + deviations * z)
         prior = LineDraws(values, factor.jitter, exists, is_finite)
-        if self.explanation is None:
+        if self.reduction is None:
             return prior
-        coefficients = self.explanation.lacking(prior.values[self.m :], noise)
+        coefficients = self.reduction.lacking(prior.values[self.m :], noise)
         nothing = jnp.zeros_like(prior.values[: self.m])
         explained = self.gram.mv(jnp.concatenate([nothing, coefficients]))[: self.m]
         return eqx.tree_at(lambda d: d.values, prior, prior.values[: self.m] - explained)
@@ -117,14 +117,14 @@ def sampler_of_prior(kernel: AbstractKernel, X: PyTree) -> LineSampler | None:
     return None if line is None else LineSampler(LineGram(kernel, X, line), None, len(X))
 
 
-def sampler_of_posterior(explanation: AbstractExplanation, X: PyTree) -> LineSampler | None:
+def sampler_of_posterior(reduction: AbstractCovarianceReduction, X: PyTree) -> LineSampler | None:
     """A sampler of a process given observations along a line, or None."""
-    if not isinstance(explanation, LineExplanation):
+    if not isinstance(reduction, LineReduction):
         return None
-    own = explanation.gram
+    own = reduction.gram
     # Raises ValueError for points of another dimension.
     eqx.filter_eval_shape(own.kernel, X[0], own.points[0])
     points = joined([X, own.points])
     in_parallel = isinstance(own.line.recursions, ParallelRecursions)
     line = OrderAlongLine.of(points, own.line.column, own.line.harmonics, in_parallel)
-    return LineSampler(LineGram(own.kernel, points, line), explanation, len(X))
+    return LineSampler(LineGram(own.kernel, points, line), reduction, len(X))
