@@ -46,8 +46,8 @@ BATCHES = {
         ),
         Mutant(  # labels of neighbours in the order of the edges
             "kernels/texts.py",
-            "around = [sorted(labels[other] for other in others) for others in neighbours]",
-            "around = [[labels[other] for other in others] for others in neighbours]",
+            "of_neighbours = [sorted(labels[other] for other in others) for others in neighbours]",
+            "of_neighbours = [[labels[other] for other in others] for others in neighbours]",
             "kernels/test_series_and_graphs.py::test_nodes_in_another_order_are_the_same_graph",
         ),
         Mutant(  # an order of categories

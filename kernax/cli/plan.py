@@ -72,7 +72,7 @@ def plan_for(
     for option, value in (("--likelihood", likelihood), ("--inference", inference)):
         if value is not None and model != GP:
             raise ValueError(f"{option} {value} is for --model gp, not for {model}")
-    plan = _chosen(target, model, likelihood, inference)
+    plan = _plan_for(target, model, likelihood, inference)
     if inference is not None and not plan.is_latent:
         raise ValueError(
             f"--inference {inference} is for classes and counts: a Gaussian process of numbers "
@@ -85,7 +85,7 @@ def plan_for(
     return plan
 
 
-def _chosen(
+def _plan_for(
     target: Column,
     model: str | None,
     likelihood: Likelihood | None,

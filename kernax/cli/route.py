@@ -17,7 +17,7 @@ from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.structures import structure_of_many
 from kernax.core.operators.memory import available_memory
 from kernax.preparation.predictors import GP, LOGISTIC, RIDGE
-from kernax.scale.recommendation import CENTRES, INDUCING, held_by, in_bytes
+from kernax.scale.recommendation import CENTRES, INDUCING, in_bytes, peak_memory
 from kernax.selection.recipes.held_out_rows import first_of_each
 from kernax.selection.recipes.stages import MOST_ROWS
 
@@ -142,14 +142,14 @@ def _over_centres(plan: Plan, parts: Split, centres: int | None) -> Way:
     # the memory.
     number = centres or min(1000, n // 2)
     half = available_memory(jax.devices()[:1]) // 2
-    while centres is None and number > 1 and held_by(route, n, number, dtype) > half:
+    while centres is None and number > 1 and peak_memory(route, n, number, dtype) > half:
         number //= 2
     number = min(number, n - 1)
     few = few_of(n, plan)
     words = (
         f"{n} rows: the kernel is learned from {few} of them, drawn at random, in about "
         f"{in_time(seconds_of_learning(plan.model, few))}, then all are fitted over {number} of "
-        f"them as centres, in about {in_bytes(held_by(route, n, number, dtype))}; --centres M "
+        f"them as centres, in about {in_bytes(peak_memory(route, n, number, dtype))}; --centres M "
         "takes another number"
     )
     return Way(RouteName.CENTRES, words, number)

@@ -146,7 +146,7 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 @functools.cache
 def own_classes() -> dict[str, type]:
     """The classes of kernax that files may name, by their names in files."""
-    rooms = (
+    modules = (
         basis_expansions,
         texts,
         tree_points,
@@ -169,15 +169,17 @@ def own_classes() -> dict[str, type]:
         *(orthonormal_basis, budgets, dual, linear, primal, recursive, rules, support),
         *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
     )
-    beside_kernels = (
+    of_modules = (
         cls
-        for room in rooms
-        for cls in vars(room).values()
-        if inspect.isclass(cls) and issubclass(cls, eqx.Module) and cls.__module__ == room.__name__
+        for module in modules
+        for cls in vars(module).values()
+        if inspect.isclass(cls)
+        and issubclass(cls, eqx.Module)
+        and cls.__module__ == module.__name__
     )
     own = [
         *(entry.kind for entry in KERNELS),
-        *beside_kernels,
+        *of_modules,
         SineBasis,
         LinearDraw,
         ModulatedDraw,
@@ -205,8 +207,8 @@ def fields_in_files(cls: type[eqx.Module]) -> dict[str, str]:
 
 def added_since(cls: type) -> dict[str, Any]:
     """Fields of a class that files of version 0.2.0 lack, with the values that it used."""
-    one_by_one = {"recursions": SequentialRecursions()}
-    return {OrderAlongLine: one_by_one, KalmanFilter: one_by_one}.get(cls, {})
+    sequential = {"recursions": SequentialRecursions()}
+    return {OrderAlongLine: sequential, KalmanFilter: sequential}.get(cls, {})
 
 
 def _holder_of(name: Any) -> Any:
@@ -227,4 +229,4 @@ def named(name: Any) -> Any:
 def name_of(thing: Any) -> str | None:
     """The name of a class or function in files; None if it has none."""
     known = own_classes() | _registered
-    return next((name for name, held in known.items() if held is thing), None)
+    return next((name for name, own in known.items() if own is thing), None)

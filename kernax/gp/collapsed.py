@@ -20,7 +20,7 @@ from kernax.core.base.numerics import (
 )
 from kernax.core.linalg.cholesky import cholesky_factor
 from kernax.core.linalg.density import cholesky
-from kernax.core.linalg.low_rank import factor_beside_identity
+from kernax.core.linalg.low_rank import factor_plus_identity
 from kernax.core.linalg.solves import solve_lower, solve_lower_transposed
 from kernax.core.operators.operators import DenseGram
 from kernax.gp.inducing import Projection, times_inverse_transposed
@@ -80,7 +80,7 @@ def best_values(U: Float[Array, "m n"], seen: NormalObservations) -> BestValues:
     else:
         # In float32 a large U would round the identity away. B = I + A A^T with A = U
         # diag(gains)^1/2 has a factor by a QR of A, which takes longer.
-        factor = factor_beside_identity(fixed_U * safe_sqrt(fixed_gains)[None, :])
+        factor = factor_plus_identity(fixed_U * safe_sqrt(fixed_gains)[None, :])
         sizes = jnp.sqrt(1 + fixed_gains * sum_of_rows(fixed_U**2))
         rounding = eps_of(B) * jnp.linalg.norm(sizes)
     inside = jnp.where(factor.exists, cholesky(B, factor), jnp.nan)
@@ -159,12 +159,12 @@ def _bound_jvp(primals, tangents):
 
     # -p/2 log |B| has the derivative -p/2 u_i.B^-1 u_i in gain i. Written as a term linear in the
     # gains, it also differentiates the weights and the noise, which form the gains.
-    def beside(variance: Array, seen: NormalObservations) -> Array:
+    def bound_of_observations(variance: Array, seen: NormalObservations) -> Array:
         seen_alone = _Given(given.lower, given.cross, variance, seen)
         return _without_determinant(seen_alone, U, best) + jnp.sum(in_gains * seen.gains)
 
-    ahead = d_given.variance, d_given.seen
-    _, of_observations = jax.jvp(beside, (given.variance, given.seen), ahead)
+    directions = d_given.variance, d_given.seen
+    _, of_observations = jax.jvp(bound_of_observations, (given.variance, given.seen), directions)
     # <dF/dC, dC> + <dF/dL, dL> of the bound F.
     of_points = jnp.sum(in_cross * d_given.cross) + jnp.sum(in_lower * d_given.lower)
     return _bound(*primals), of_observations + of_points

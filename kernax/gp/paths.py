@@ -91,17 +91,17 @@ class SamplePaths(Printed):
             raise TypeError("one path has no length")
         return self.shape[0]
 
-    def __getitem__(self, place: int | slice | Int[Array, "*places"]) -> "SamplePaths":
+    def __getitem__(self, index: int | slice | Int[Array, "*indices"]) -> "SamplePaths":
         """Selects some of the functions. Raises IndexError for an index out of range."""
         count = len(self)
-        if is_concrete(place):  # JAX would clamp an index out of range
+        if is_concrete(index):  # JAX would clamp an index out of range
             try:
-                np.arange(count)[place]
+                np.arange(count)[index]
             except IndexError:
-                raise IndexError(f"there are {count} paths, but the index is {place}") from None
-        places = lambda: jnp.arange(count)[place]
-        shape = eqx.filter_eval_shape(places).shape
-        draw = self.draw.chosen(place)
+                raise IndexError(f"there are {count} paths, but the index is {index}") from None
+        selected = lambda: jnp.arange(count)[index]
+        shape = eqx.filter_eval_shape(selected).shape
+        draw = self.draw.select(index)
         return SamplePaths(self.mean, draw, shape, self.points)
 
 
@@ -130,9 +130,9 @@ class UpdatedDraw(AbstractDraw):
         row = jax.vmap(lambda point: self.kernel(x, point))(self.points)
         return self.draw(x) + matmul(self.coefficients, row)
 
-    def chosen(self, place):
-        draw = self.draw.chosen(place)
-        return UpdatedDraw(draw, self.kernel, self.points, self.coefficients[place])
+    def select(self, index):
+        draw = self.draw.select(index)
+        return UpdatedDraw(draw, self.kernel, self.points, self.coefficients[index])
 
 
 @renamed(count="n_samples", features="n_features")

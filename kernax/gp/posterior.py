@@ -20,7 +20,7 @@ from kernax.core.linalg.factorisation import (
     AbstractFactor,
     WeightedSystem,
 )
-from kernax.core.linalg.low_rank import LowRankFactor, factor_beside_identity, low_rank
+from kernax.core.linalg.low_rank import LowRankFactor, factor_plus_identity, low_rank
 from kernax.core.linalg.solves import solve_lower
 
 
@@ -266,7 +266,7 @@ def posterior_kernel(
         # the columns of Q span it.
         scaled = system.weights.times_roots(features) / jnp.sqrt(noise)[:, None]
         few = stop_gradient(matmul(factor.basis.T, scaled))
-        lower = cholesky(inner, factor_beside_identity(few.T))
+        lower = cholesky(inner, factor_plus_identity(few.T))
         return FeaturePosteriorKernel(prior, points, void_unless_known(lower, result))
     reduction = factor.covariance_reduction(system)
     if reduction is None:

@@ -78,7 +78,7 @@ class ComponentKernel(AbstractConditioned):
     def without_observations(self):
         joint = self.joint.without_observations()
         assert isinstance(joint, JointTerms)
-        return _chosen(joint.terms, self.places)
+        return _sum_of_terms(joint.terms, self.places)
 
     def point(self, x):
         check_one_point(x, self.joint.points.point)
@@ -157,7 +157,7 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     first, *later = updates
     # E f_S(x) = k_S(x, X) a, a the coefficients of the mean of f. Later observations at X' add
     # c(f_S(x), f(X')) a', c the covariance before them.
-    own = _without_bias(first, _chosen(summands, places), first.points)
+    own = _without_bias(first, _sum_of_terms(summands, places), first.points)
     for update in later:
         added = _without_bias(update, joint(update.kernel), OfTerms(update.points, everything))
         own = ShiftedMean(own, ComponentUpdate(added, places))
@@ -306,7 +306,7 @@ def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) ->
     return KernelExpansion(kernel, points, f.coefficients, jnp.zeros_like(f.bias))
 
 
-def _chosen(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
+def _sum_of_terms(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
     return terms[places[0]] if len(places) == 1 else Sum(*(terms[place] for place in places))
 
 

@@ -82,8 +82,8 @@ class ModulatedDraw(AbstractDraw):
     def __call__(self, x):
         return self.kernel.f(x) * self.draw(x)
 
-    def chosen(self, place):
-        return ModulatedDraw(self.kernel, self.draw.chosen(place))
+    def select(self, index):
+        return ModulatedDraw(self.kernel, self.draw.select(index))
 
 
 @prior_draw.register

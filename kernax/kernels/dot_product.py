@@ -44,8 +44,8 @@ class LinearDraw(AbstractDraw):
     def __call__(self, x):
         return matmul(self.coefficients, x)
 
-    def chosen(self, place):
-        return LinearDraw(self.coefficients[place])
+    def select(self, index):
+        return LinearDraw(self.coefficients[index])
 
 
 @prior_draw.register

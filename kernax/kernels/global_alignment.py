@@ -107,12 +107,12 @@ class GlobalAlignment(AbstractWideRange):
         last = length_x + length_z - 2
         known = (length_x >= 1) & (length_x <= len(x)) & (length_z >= 1) & (length_z <= len(z))
 
-        def beside(t: Array | int) -> Float[Array, "L d"]:
+        def others(t: Array | int) -> Float[Array, "L d"]:
             return lax.dynamic_slice_in_dim(turned, len(x) + len(z) - 1 - t, len(x))
 
         @jax.checkpoint
         def diagonal(now: _Diagonal, t: Array) -> tuple[_Diagonal, None]:
-            kappa = _kappa(jax.vmap(self.kernel)(x, now.beside))
+            kappa = _kappa(jax.vmap(self.kernel)(x, now.others))
             there = (t - i >= 0) & (t - i < len(z))
             above = _one_later(now.cells)
             sums = _sum_of_scaled(above, now.cells, now.corner)
@@ -125,13 +125,13 @@ class GlobalAlignment(AbstractWideRange):
             ends = jax.tree.map(lambda new: new[length_x - 1], cells)
             # The cells above those of this antidiagonal are the corners of the next one.
             return _Diagonal(
-                cells, above, tree_where(t == last, ends, now.total), beside(t + 1)
+                cells, above, tree_where(t == last, ends, now.total), others(t + 1)
             ), None
 
         nothing = jnp.zeros(len(x), x.dtype), jnp.full(len(x), _LOWEST, jnp.int32)
         # One, above and beside the first cell.
         corner = jnp.where(i == 0, 1, nothing[0]), jnp.where(i == 0, 0, nothing[1])
-        start = _Diagonal(nothing, corner, (nothing[0][0], nothing[1][0]), beside(0))
+        start = _Diagonal(nothing, corner, (nothing[0][0], nothing[1][0]), others(0))
         diagonals = jnp.arange(len(x) + len(z) - 1, dtype=jnp.int32)
         mantissa, exponent = lax.scan(diagonal, start, diagonals)[0].total
         return jnp.where(known, mantissa, jnp.nan), exponent.astype(x.dtype)
@@ -150,7 +150,7 @@ class _Diagonal(NamedTuple):
     total: _Scaled
     # z_(t - i), stored by the step before: XLA does not vectorise the kernel of a slice whose start
     # it reads in the same loop, if the kernel uses its columns one by one, as `RBF` does.
-    beside: Float[Array, "L d"]
+    others: Float[Array, "L d"]
 
 
 def _one_later(diagonal: _Scaled) -> _Scaled:

@@ -173,11 +173,11 @@ def _compared(x: _Weighted, z: _Weighted, alike: Callable) -> Float[Array, ""]:
     (windows, weights) = x
     (others, other_weights) = z
 
-    def beside(total, window_and_weight):
+    def add_window(total, window_and_weight):
         window, weight = window_and_weight
         return total + weight * alike(window, others).astype(weight.dtype), None
 
-    total = lax.scan(beside, jnp.zeros_like(other_weights), (windows.T, weights), unroll=4)[0]
+    total = lax.scan(add_window, jnp.zeros_like(other_weights), (windows.T, weights), unroll=4)[0]
     if not len(other_weights):
         return jnp.zeros((), weights.dtype)
     return _sum_in_order(total * other_weights)

@@ -181,9 +181,9 @@ def _relabelled(graph: Any, i: int, n_rounds: int) -> list[str]:
         neighbours[second].append(first)
     found = list(labels)
     for turn in range(1, n_rounds + 1):
-        around = [sorted(labels[other] for other in others) for others in neighbours]
+        of_neighbours = [sorted(labels[other] for other in others) for others in neighbours]
         # A digest in place of the nested label, whose length would grow with every round.
-        nested = [repr([own, *others]).encode() for own, others in zip(labels, around)]
+        nested = [repr([own, *others]).encode() for own, others in zip(labels, of_neighbours)]
         labels = [f"{turn} {hashlib.sha256(text).hexdigest()[:24]}" for text in nested]
         found += labels
     return found

@@ -344,17 +344,17 @@ def _route(problem: FitProblem, name: str, memory: int, accuracy: float) -> Rout
     call = rule.call.format(size=size, d=d)
     if impossible:
         return Route(name, call, impossible=impossible)
-    held = held_by(name, n, size, dtype)
+    peak = peak_memory(name, n, size, dtype)
     # A method that does not fit keeps its figures.
-    if held > memory:
-        impossible = f"it holds {in_bytes(held)}, more than {in_bytes(memory)}"
+    if peak > memory:
+        impossible = f"it holds {in_bytes(peak)}, more than {in_bytes(memory)}"
     elif relative > accuracy * (1 + 1e-6):
         impossible = f"its relative error is {relative:.0e}"
     return Route(
         name,
         call,
         gives=rule.gives,
-        held=held,
+        held=peak,
         operations=rule.operations,
         error=error,
         relative=relative,
@@ -396,7 +396,7 @@ def _frequencies(problem: FitProblem) -> tuple[int, float, str | None]:
     return number, relative, None
 
 
-def held_by(name: str, n: int, size: int, dtype: Any) -> int:
+def peak_memory(name: str, n: int, size: int, dtype: Any) -> int:
     """The peak memory in bytes of a fit of n points, in addition to X and y: the temporaries and
     results of compiled programs, for one column of targets.
 

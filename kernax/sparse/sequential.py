@@ -86,18 +86,20 @@ def climbed(
     def go_on(now: _SequentialSweep) -> Array:
         return ~now.finished & (now.steps < most)
 
-    of_slots = lambda now: (now.active, now.trend)
+    active_and_bounds = lambda now: (now.active, now.bounds)
     whole = partial(_swept, problem, products, tol)
 
     # A step costs the square of the number of slots. Slots are filled from the first on, and a
     # sweep uses only the first slots while they are enough.
     def few(now: _SequentialSweep) -> _SequentialSweep:
-        first = jax.tree.map(lambda leaf: leaf[:_FEW], of_slots(now))
-        rest = jax.tree.map(lambda leaf: leaf[_FEW:], of_slots(now))
-        end = whole(eqx.tree_at(of_slots, now, first))
-        return eqx.tree_at(of_slots, end, jax.tree.map(jnp.append, of_slots(end), rest))
+        first = jax.tree.map(lambda leaf: leaf[:_FEW], active_and_bounds(now))
+        rest = jax.tree.map(lambda leaf: leaf[_FEW:], active_and_bounds(now))
+        end = whole(eqx.tree_at(active_and_bounds, now, first))
+        return eqx.tree_at(
+            active_and_bounds, end, jax.tree.map(jnp.append, active_and_bounds(end), rest)
+        )
 
-    def in_few_slots(now: _SequentialSweep) -> _SequentialSweep:
+    def with_few_slots(now: _SequentialSweep) -> _SequentialSweep:
         # 1 where a sweep may need more than few slots; for a batch, where one of its members may.
         numbers = jnp.arange(problem.capacity)
         last = jnp.max(jnp.where(now.active.used, numbers, -1))
@@ -105,7 +107,7 @@ def climbed(
         needs_all = largest_of_batch((needed > _FEW).astype(jnp.int32))
         return lax.switch(needs_all, (few, whole), now)
 
-    sweep = whole if problem.capacity <= 2 * _FEW else in_few_slots
+    sweep = whole if problem.capacity <= 2 * _FEW else with_few_slots
     end = lax.while_loop(go_on, lambda now: sweep(now), _SequentialSweep.first(active, noise))
     return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
 
@@ -118,17 +120,19 @@ class _SequentialSweep(eqx.Module):
     steps: Int[Array, ""]
     finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
     left_out: Float[Array, ""]  # the gain of functions for which there is no slot
-    trend: StepBounds
+    bounds: StepBounds
 
     @staticmethod
     def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_SequentialSweep":
         """The state before any step."""
         zero = jnp.zeros((), jnp.int32)
-        trend = StepBounds.none(active.weights)
-        return _SequentialSweep(active, noise, zero, jnp.array(False), jnp.zeros_like(noise), trend)
+        bounds = StepBounds.none(active.weights)
+        return _SequentialSweep(
+            active, noise, zero, jnp.array(False), jnp.zeros_like(noise), bounds
+        )
 
 
-_FEW = 32  # places
+_FEW = 32  # slots
 
 
 def _steps_of_a_sweep(problem: RelevanceProblem) -> int:
@@ -142,54 +146,56 @@ def _swept(
     problem: RelevanceProblem, products: Array | None, tol: ArrayLike, now: _SequentialSweep
 ) -> _SequentialSweep:
     """Takes steps until the noise and the curvatures are computed again."""
-    first = _Ahead.of(problem, _evidence_state(problem, products, now), tol)
-    trend = now.trend
+    first = _PlannedStep.of(problem, _evidence_state(problem, products, now), tol)
+    bounds = now.bounds
     # A step is damped for labels; the curvatures of numbers stay the same.
     if not isinstance(problem.observations, NoisyObservations):
-        action, trend = trend.damped(first.outlook, first.action)
-        first = _Ahead(first.outlook, action)
+        action, bounds = bounds.damped(first.state, first.action)
+        first = _PlannedStep(first.state, action)
     # The steps of a sweep: the first, and others while their figures are accurate.
-    start = first.outlook.steps
+    start = first.state.steps
     most = start + _steps_of_a_sweep(problem)
 
-    def go_on(ahead: _Ahead) -> Array:
-        steps = ahead.outlook.steps
-        return ahead.rises & (steps < most) & ((steps == start) | ahead.outlook.is_accurate)
+    def go_on(planned: _PlannedStep) -> Array:
+        steps = planned.state.steps
+        return planned.rises & (steps < most) & ((steps == start) | planned.state.is_accurate)
 
-    def step(ahead: _Ahead) -> _Ahead:
-        return _Ahead.of(problem, _moved(problem, products, ahead.outlook, ahead.action), tol)
+    def step(planned: _PlannedStep) -> _PlannedStep:
+        return _PlannedStep.of(
+            problem, _moved(problem, products, planned.state, planned.action), tol
+        )
 
     end = lax.while_loop(go_on, step, first)
     noise = now.noise
     if problem.noise.learned:
-        active = end.outlook.active
+        active = end.state.active
         f = values(problem.design(active), active.weights)
         # gamma_i = 1 - alpha_i Sigma_ii.
-        gamma = 1 - active.precisions * jnp.diagonal(end.outlook.covariance)
+        gamma = 1 - active.precisions * jnp.diagonal(end.state.covariance)
         determined = jnp.sum(jnp.where(active.used, gamma, 0))
         noise = problem.noise.renewed(problem.observations, f, noise, determined)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN ends the loop
     return _SequentialSweep(
-        active=end.outlook.active,
+        active=end.state.active,
         noise=noise,
         # A sweep without a step may still change the noise. It counts as one step, so that sweeps
         # end.
-        steps=jnp.maximum(end.outlook.steps, now.steps + 1),
+        steps=jnp.maximum(end.state.steps, now.steps + 1),
         finished=~(unsettled | first.rises),
         left_out=end.action.left_out,
-        trend=trend,
+        bounds=bounds,
     )
 
 
-class _Ahead(eqx.Module):
+class _PlannedStep(eqx.Module):
     """The state of the evidence, and the best next step."""
 
-    outlook: EvidenceState
+    state: EvidenceState
     action: Action
 
     @staticmethod
-    def of(problem: RelevanceProblem, outlook: EvidenceState, tol: ArrayLike) -> "_Ahead":
-        return _Ahead(outlook, best_action(problem, outlook, tol))
+    def of(problem: RelevanceProblem, state: EvidenceState, tol: ArrayLike) -> "_PlannedStep":
+        return _PlannedStep(state, best_action(problem, state, tol))
 
     @property
     def rises(self) -> Bool[Array, ""]:

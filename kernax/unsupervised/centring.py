@@ -60,13 +60,13 @@ class CentredGram(eqx.Module):
     centred: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(gram: AbstractGram, weights: AbstractWeights, *, held: bool = True) -> "CentredGram":
-        """K, centred at the weighted mean of the points: as a matrix if K is dense and `held` is
+    def of(gram: AbstractGram, weights: AbstractWeights, *, dense: bool = True) -> "CentredGram":
+        """K, centred at the weighted mean of the points: as a matrix if K is dense and `dense` is
         true, otherwise by products with K.
         """
         p = shares(weights)
         means = gram.mv(p)
-        if not (held and gram.is_dense):
+        if not (dense and gram.is_dense):
             return CentredGram(gram, p, means, centred=False)
         # H K H^T = K - m 1^T - 1 m^T + (p.m) 1 1^T with m = K p.
         centred = gram.as_matrix() - means[:, None] - means[None, :] + jnp.sum(p * means)

@@ -166,7 +166,9 @@ def _herding(problem, count, replace):
     # mu = sum_i w_i phi(x_i) / sum_i w_i.
     w = problem.weights.values
     centred = AboutMean.at(problem.gram(), w / jnp.sum(w))
-    return _chosen(centred, w > 0, count, replace, accurate=centred.is_accurate(problem.X))
+    return _greedy_subsample(
+        centred, w > 0, count, replace, accurate=centred.is_accurate(problem.X)
+    )
 
 
 @compiled
@@ -176,10 +178,10 @@ def _stein_thin(problem, count, replace):
     # The mean of the density is zero in this space, so that mu = 0.
     nothing = jnp.zeros(problem.n, problem.dtype)
     free = jnp.ones(problem.n, bool)
-    return _chosen(AboutMean.at(gram, nothing), free, count, replace)
+    return _greedy_subsample(AboutMean.at(gram, nothing), free, count, replace)
 
 
-def _chosen(
+def _greedy_subsample(
     centred: AboutMean,
     free: Bool[Array, " n"],
     count: int,

@@ -196,7 +196,7 @@ def _kernel_pca(problem, components, whiten, truncated, max_steps, indefinite):
         # A common factor of all weights changes nothing, but squares and sums of weights near the
         # largest float would be inf.
         weights = PointWeights(in_own_unit(weights.values)[0])
-    centred = CentredGram.of(gram, weights, held=not truncated)
+    centred = CentredGram.of(gram, weights, dense=not truncated)
     size = stop_gradient(centred.largest() * jnp.max(weights.values))
     eigenproblem = WeightedGram(centred, weights, size)
     pairs, report = leading_pairs(

@@ -125,7 +125,7 @@ def answers(gram):
         "one column twice": gram.columns_product(TWICE, COLUMNS[:3]),
         "all columns": gram.columns_product(jnp.arange(N), COLUMNS),
         "submatrix": gram.submatrix(PLACES),
-        "held": gram.held().as_matrix(),
+        "stored": gram.stored().as_matrix(),
         "diagonal of lineax": lx.diagonal(gram),
     }
 
@@ -148,7 +148,7 @@ def test_every_way_of_holding_a_gram_matrix_gives_the_same_answers(name):
         "one column twice": K[:, TWICE] @ COLUMNS[:3],
         "all columns": K @ COLUMNS,
         "submatrix": K[np.ix_(PLACES, PLACES)],
-        "held": K,
+        "stored": K,
         "diagonal of lineax": np.diagonal(K),
     }
     assert found.keys() == expected.keys()
@@ -194,7 +194,7 @@ def test_a_matrix_that_is_not_held_is_refused_where_the_kernel_overflows(name):
 def test_a_matrix_along_a_line_that_does_not_fit_is_refused():
     many = jnp.zeros((300_000, 1))
     gram = LineGram(kernax.Matern32(), many, OrderAlongLine.of(many, 0, 0))
-    for whole in (gram.as_matrix, gram.held):
+    for whole in (gram.as_matrix, gram.stored):
         with pytest.raises(MemoryBudgetError, match="300000"):
             whole()
 
@@ -760,7 +760,7 @@ def test_density_and_inverse_of_few_features_are_those_of_the_dense_matrix(weigh
 def test_products_of_the_inverse_are_those_of_the_dense_inverse():
     one = system(GRAMS["low rank and a diagonal"], PointWeights(WEIGHTS), 0.3)
     T = np.diag(WEIGHTS) @ np.asarray(one.gram.as_matrix()) + np.diag(one.shift)
-    for gram in (one.gram, one.gram.held(), DenseGram(one.gram.as_matrix())):
+    for gram in (one.gram, one.gram.stored(), DenseGram(one.gram.as_matrix())):
         other = system(gram, PointWeights(WEIGHTS), 0.3)
         product, transposed, diagonal, trace = of_inverse(other)
         close(product, np.linalg.solve(T, COLUMNS), 1e-10)

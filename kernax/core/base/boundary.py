@@ -253,14 +253,16 @@ def as_stack(
             length = ()
     if not length:
         shapes = [array.shape for array in arrays]
-        held = ", ".join(map(str, shapes)) or "nothing"
+        shown = ", ".join(map(str, shapes)) or "nothing"
         lengths = {shape[:1] for shape in shapes}
         if len(lengths) != 1 or lengths <= {(), (0,)}:
             raise ValueError(
                 f"{name} must be a batch of n >= 1 points, with the same leading axis n on every "
-                f"array, but holds {held}"
+                f"array, but holds {shown}"
             )
-        raise ValueError(f"{name} must hold points of at least one dimension, but has shape {held}")
+        raise ValueError(
+            f"{name} must hold points of at least one dimension, but has shape {shown}"
+        )
     if finite:
         check_finite(X, name)
     return X

@@ -27,7 +27,7 @@ class AbstractDraw(eqx.Module):
         """The values at one point, which is not checked."""
 
     @abc.abstractmethod
-    def chosen(self, place: Any) -> "AbstractDraw":
+    def select(self, index: Any) -> "AbstractDraw":
         """The draws at an index of their first axis: an integer, a slice or an array."""
 
 
@@ -48,8 +48,8 @@ class FourierDraw(AbstractDraw):
         angles = 2 * jnp.pi * matmul(self.frequencies, x)
         return jnp.sum(self.cosines * jnp.cos(angles) + self.sines * jnp.sin(angles), -1)
 
-    def chosen(self, place):
-        return FourierDraw(self.frequencies[place], self.cosines[place], self.sines[place])
+    def select(self, index):
+        return FourierDraw(self.frequencies[index], self.cosines[index], self.sines[index])
 
 
 class FeatureDraw(AbstractDraw):
@@ -68,8 +68,8 @@ class FeatureDraw(AbstractDraw):
         assert phi is not None
         return matmul(self.coefficients, phi(x))
 
-    def chosen(self, place):
-        return FeatureDraw(self.kernel, self.coefficients[place])
+    def select(self, index):
+        return FeatureDraw(self.kernel, self.coefficients[index])
 
 
 class SumDraw(AbstractDraw):
@@ -81,8 +81,8 @@ class SumDraw(AbstractDraw):
         values = [term(x) for term in self.terms]
         return sum(values[1:], values[0])
 
-    def chosen(self, place):
-        return SumDraw(tuple(term.chosen(place) for term in self.terms))
+    def select(self, index):
+        return SumDraw(tuple(term.select(index) for term in self.terms))
 
 
 class ScaledDraw(AbstractDraw):
@@ -94,8 +94,8 @@ class ScaledDraw(AbstractDraw):
     def __call__(self, x):
         return self.root * self.draw(x)
 
-    def chosen(self, place):
-        return ScaledDraw(self.root, self.draw.chosen(place))
+    def select(self, index):
+        return ScaledDraw(self.root, self.draw.select(index))
 
 
 class MappedDraw(AbstractDraw):
@@ -107,8 +107,8 @@ class MappedDraw(AbstractDraw):
     def __call__(self, x):
         return self.draw(self.phi(x))
 
-    def chosen(self, place):
-        return MappedDraw(self.phi, self.draw.chosen(place))
+    def select(self, index):
+        return MappedDraw(self.phi, self.draw.select(index))
 
 
 class DrawRequest(eqx.Module):

@@ -560,9 +560,9 @@ class Sum(AbstractCombinator):
 
         def of_stack(X: PyTree) -> tuple[Array, Array]:
             # F_1 F_1^T + F_2 F_2^T = [F_1 F_2] [F_1 F_2]^T, and remainders add up.
-            held = [part(X) for part in parts if part is not None]
-            features = jnp.concatenate([features for features, _ in held], 1)
-            return features, functools.reduce(jnp.add, [remainder for _, remainder in held])
+            of_parts = [part(X) for part in parts if part is not None]
+            features = jnp.concatenate([features for features, _ in of_parts], 1)
+            return features, functools.reduce(jnp.add, [remainder for _, remainder in of_parts])
 
         return of_stack
 

@@ -36,7 +36,7 @@ from kernax.core.learner.structures import structure_of_many
 from kernax.core.linalg.linear_solvers import AbstractSymmetricSolver, SolverThatRan
 from kernax.core.operators.feature_map import has_few_features
 from kernax.core.operators.gram import Layout, checked_block, gram_of_prepared, operator_of_prepared
-from kernax.core.operators.memory import Footprint, check_held_by_each, check_memory
+from kernax.core.operators.memory import Footprint, check_dense_on_each, check_memory
 from kernax.core.operators.mesh import check_same_devices, rows_over_mesh, whole_on_each
 from kernax.core.operators.operators import AbstractGram
 
@@ -332,7 +332,7 @@ def check_problem(
         return LearnerProblem(kernel, X, checked_y, checked_weights, layout, function_name)
     footprint = Footprint(function_name) if footprint is None else footprint
     if spread is not None:
-        check_held_by_each(n, footprint, spread.parts)
+        check_dense_on_each(n, footprint, spread.parts)
     return LearnerProblem(kernel, X, checked_y, checked_weights, layout, function_name, footprint)
 
 

@@ -43,7 +43,7 @@ def factor_at(kernel: AbstractKernel, Z: PyTree) -> FactorAtPoints:
 
 
 def factor_of_gram(
-    K: Float[Array, "m m"], beside: Any = None, most: ArrayLike | None = None
+    K: Float[Array, "m m"], cross_dtype: Any = None, most: ArrayLike | None = None
 ) -> FactorAtPoints:
     """L for `K = k(Z, Z)`, differentiable.
 
@@ -51,17 +51,17 @@ def factor_of_gram(
     is also added if K is too close to singular.
 
     Arguments:
-        beside: the dtype of `k(Z, x)`. Jitter is added if a squared pivot is within the rounding of
-            that dtype, eps of the diagonal, or eps^(2/3) if K has the same dtype.
+        cross_dtype: the dtype of `k(Z, x)`. Jitter is added if a squared pivot is within the
+            rounding of that dtype, eps of the diagonal, or eps^(2/3) if K has the same dtype.
         most: jitter is also added if the squares of the entries of `L^-1` sum to more than this.
     """
     fixed = stop_gradient(K)
     plain = cholesky_factor(DenseGram(fixed))
     factor = plain
-    if beside is not None:
+    if cross_dtype is not None:
         # L_ii^2 > rounding K_ii: sums of n products have a rounding error of a few eps, and are
         # divided by pivots once or twice.
-        eps = eps_of(beside)
+        eps = eps_of(cross_dtype)
         rounding = eps if eps > eps_of(K) else eps ** (2 / 3)
         sound = jnp.all(jnp.diagonal(plain.lower) ** 2 > rounding * jnp.diagonal(fixed))
         if most is not None:
@@ -69,7 +69,7 @@ def factor_of_gram(
             squares = jnp.sum(inverse_of_lower(plain.lower) ** 2)
             sound = sound & (squares <= stop_gradient(most))
         # Otherwise L L^T = K + jitter I, with the jitter of the lower precision.
-        first, _ = range_of_jitter(jnp.mean(jnp.diagonal(fixed)).astype(beside))
+        first, _ = range_of_jitter(jnp.mean(jnp.diagonal(fixed)).astype(cross_dtype))
         jitter = jnp.maximum(first.astype(K.dtype), plain.jitter)
 
         def with_jitter(K: Float[Array, "m m"]) -> CholeskyFactor:

@@ -189,18 +189,18 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
         steps = jnp.zeros((), jnp.int32)
     noise = zero_below(values[0], problem.scale(), len(U))
     kept = values > noise
-    held = jnp.where(kept, values, 0)
+    positive = jnp.where(kept, values, 0)
     # S^T K S u = l u with |u| = 1 gives a = S u / sqrt(l): W K a = l a and a^T K a = 1.
     # Each column has the sign that makes its largest entry positive. Among entries that are equal
     # up to rounding, the first one counts.
-    A = problem.root(U * _inverse_roots(held)[None, :])
+    A = problem.root(U * _inverse_roots(positive)[None, :])
     size = jnp.abs(A)
     ties = size >= (1 - jnp.sqrt(eps_of(A))) * jnp.max(size, 0, keepdims=True)
     largest = jnp.take_along_axis(A, jnp.argmax(ties, 0)[None, :], 0)[0]
     every = jnp.where(largest < 0, -1, 1).astype(A.dtype)[None, :] * A
     leading = EigenPairs(
         coefficients=every[:, :count],
-        quotient=jnp.diag(held[:count]),
+        quotient=jnp.diag(positive[:count]),
     )
     # The largest residual of a pair, W K a - l a, relative to the largest eigenvalue.
     A = leading.coefficients
@@ -214,7 +214,7 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
         negative=jnp.sum(values < -noise),
         steps=steps,
     )
-    return _Root(leading, every, held, report)
+    return _Root(leading, every, positive, report)
 
 
 def zero_below(largest: Array, scale: Array, n: int) -> Array:
@@ -276,8 +276,8 @@ def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: b
     apart = jnp.where(near, 0, along / jnp.where(near, 1, gap))
     # Leading eigenvalues that coincide and are not zero.
     together = near[: len(leading.values)] & leading.kept[:, None] & leading.kept[None, :]
-    beside = jnp.where(together, -matmul(A.T, F) / 2, 0)
-    turned = apart.at[: len(leading.values)].add(beside)
+    of_equal = jnp.where(together, -matmul(A.T, F) / 2, 0)
+    turned = apart.at[: len(leading.values)].add(of_equal)
     rest = _left_over(known, root, left, complete=complete)
     moved = A + matmul(root.every, turned) + rest
     # The quotient of the leading vectors; its entries between distinct eigenvalues stay zero.
@@ -312,14 +312,14 @@ class _Outside(eqx.Module):
     """`value - W K` for vectors without a part along the computed ones."""
 
     problem: AbstractProblem
-    held: Float[Array, "n m"]
+    vectors: Float[Array, "n m"]
     value: Float[Array, ""]
 
     def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
         product = self.problem.outer(self.problem.inner(x[:, None]))
         # (I - A A^T K) W K x removes the part along the computed vectors A, which is rounding.
-        along = matmul(self.held.T, self.problem.inner(product))
-        outside = product - matmul(self.held, along)
+        along = matmul(self.vectors.T, self.problem.inner(product))
+        outside = product - matmul(self.vectors, along)
         return self.value * x - outside[:, 0]
 
 

@@ -110,7 +110,7 @@ class _Krylov(eqx.Module):
 
     Attributes:
         T: tridiagonal; beyond the end of the space a diagonal of numbers between its eigenvalues.
-        beside: the entry of T below its last one, after one more step; zero if the space ended.
+        next_entry: the entry of T below its last one, after one more step; zero if the space ended.
         omitted: the entry below the diagonal that was set to zero at the end of the space.
         asymmetry: the sum of squares of the entries of `Q^T M Q - T` above the diagonal, which are
             rounding errors.
@@ -118,7 +118,7 @@ class _Krylov(eqx.Module):
     """
 
     T: Float[Array, "k k"]
-    beside: Float[Array, ""]
+    next_entry: Float[Array, ""]
     omitted: Float[Array, ""]
     asymmetry: Float[Array, ""]
     pairs: Float[Array, ""]
@@ -161,7 +161,7 @@ def log_determinant_by_probes(
     node = jnp.where(end > 0, end, stop_gradient(jnp.min(nodes)) / 2)
     extended = jax.vmap(_with_last_node, (0, None))(krylov, node)
     nodes, weights = _quadrature(extended)
-    known = (end > 0) | (krylov.beside == 0)
+    known = (end > 0) | (krylov.next_entry == 0)
     below = squared_lengths * jnp.sum(weights * jnp.log(nodes), 1)
     below = jnp.where(known & ~jnp.isnan(below), below, -jnp.inf)
     # |z.log(M + E) z - z.log(M) z| <= |E| z.M^-1 z, to first order, because the derivative of log
@@ -193,14 +193,14 @@ def _krylov(multiply: Multiply, z: Float[Array, " n"], steps: int) -> _Krylov:
     goes_on = jnp.append(jnp.isfinite(diagonal[0]), off_diagonal > 32 * eps_of(H) * size)
     reached = jnp.cumprod(goes_on).astype(bool)
     known = reached[:-1]
-    beside = jnp.where(reached[1:], off_diagonal, 0)
+    subdiagonal = jnp.where(reached[1:], off_diagonal, 0)
     # Beyond the end the diagonal repeats z.M z / |z|^2, which has no weight in the quadrature.
     T = jnp.diag(jnp.where(known, diagonal, jnp.where(known[0], diagonal[0], jnp.nan)))
-    T = T + jnp.diag(beside[:-1], 1) + jnp.diag(beside[:-1], -1)
+    T = T + jnp.diag(subdiagonal[:-1], 1) + jnp.diag(subdiagonal[:-1], -1)
     both_known = jnp.triu(known[:, None] & known[None, :], 1)
     return _Krylov(
         T=T,
-        beside=beside[-1],
+        next_entry=subdiagonal[-1],
         omitted=jnp.sum(jnp.where(known & ~reached[1:], off_diagonal, 0)),
         asymmetry=jnp.sum(jnp.where(both_known, H - T, 0) ** 2),
         pairs=jnp.sum(both_known, dtype=H.dtype),
@@ -210,14 +210,14 @@ def _krylov(multiply: Multiply, z: Float[Array, " n"], steps: int) -> _Krylov:
 def _with_last_node(krylov: _Krylov, end: Float[Array, ""]) -> Float[Array, "m m"]:
     """T with one more row, such that it has the eigenvalue `end`, which is below its others."""
     T = krylov.T
-    # The last entry is end + d, (T - end I) x = beside^2 e_k and d = x_k. With the Cholesky factor
-    # C of T - end I that is (beside / C_kk)^2.
+    # The last entry is end + d, (T - end I) x = next_entry^2 e_k and d = x_k. With the Cholesky
+    # factor C of T - end I that is (next_entry / C_kk)^2.
     C = jnp.linalg.cholesky(T - end * jnp.eye(len(T), dtype=T.dtype))
-    d = (krylov.beside / C[-1, -1]) ** 2
+    d = (krylov.next_entry / C[-1, -1]) ** 2
     # If the space ended before, the row adds nothing.
-    last = jnp.where(krylov.beside > 0, end + d, T[0, 0])
+    last = jnp.where(krylov.next_entry > 0, end + d, T[0, 0])
     extended = jnp.pad(T, (0, 1)).at[-1, -1].set(last)
-    return extended.at[-1, -2].set(krylov.beside).at[-2, -1].set(krylov.beside)
+    return extended.at[-1, -2].set(krylov.next_entry).at[-2, -1].set(krylov.next_entry)
 
 
 def _quadrature(

@@ -43,7 +43,7 @@ class LowRankFactor(AbstractDirectFactor):
             # Phi / sqrt(r) = Q R, with the remainder r.
             root = jnp.sqrt(operator.remainder)
             basis, R = tsqr(operator.features / root[:, None], operator.spread)
-            inside = factor_beside_identity(R)
+            inside = factor_plus_identity(R)
             return LowRankFactor(
                 basis=basis,
                 root=root,
@@ -103,7 +103,7 @@ class LowRankFactor(AbstractDirectFactor):
         return within, outside - matmul(self.basis, matmul(self.basis.T, outside))
 
 
-def factor_beside_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
+def factor_plus_identity(R: Float[Array, "d m"]) -> CholeskyFactor:
     """The factor of `I + R R^T`. Its L^T is the triangular factor of a QR of `[R^T; I]`, because
     the product itself would lose everything below eps of its largest entry (Higham 2002, chapter
     20).

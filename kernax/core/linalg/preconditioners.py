@@ -16,7 +16,7 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.numerics import eps_of, matmul, positive_or_one, stop_gradient
 from kernax.core.base.parameters import check_count
 from kernax.core.base.printing import Printed
-from kernax.core.linalg.low_rank import factor_beside_identity
+from kernax.core.linalg.low_rank import factor_plus_identity
 from kernax.core.linalg.pivots import inverse_root, partial_cholesky
 from kernax.core.linalg.solves import inverse_of_lower
 from kernax.core.linalg.tsqr import svd_by_tsqr, tsqr
@@ -51,7 +51,7 @@ class Preconditioner(eqx.Module):
         root = jnp.sqrt(diagonal)
         # D^-1/2 F = Q R: D^-1/2 P D^-1/2 = Q (I + R R^T) Q^T + I - Q Q^T, and C C^T = I + R R^T.
         basis, R = tsqr(F / root[:, None], rows)
-        inside = sequential_vmap(factor_beside_identity, R).lower
+        inside = sequential_vmap(factor_plus_identity, R).lower
         return Preconditioner(basis, inside, inverse_of_lower(inside), root)
 
     def solve(self, v: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -57,7 +57,7 @@ def weighted_solve(
 
 @custom_jvp
 def _weighted_solve(system, rhs, factor, options, *, solver):
-    if system.gram.solves_one_by_one:
+    if system.gram.solves_sequentially:
         return sequential_vmap(_solved, system, rhs, factor, options, solver)
     return _solved(system, rhs, factor, options, solver)
 

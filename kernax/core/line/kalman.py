@@ -98,7 +98,7 @@ class KalmanFilter(eqx.Module):
         """
         return self.recursions.covariances(self.kept, self.seen, self.shares, back=True)
 
-    def beside(self, i: Int[Array, ""]) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
+    def at_neighbours(self, i: Int[Array, ""]) -> tuple[Float[Array, "m m"], Float[Array, "m m"]]:
         """F at the last of the first i points, given these, and N at the next point, the
         information of all others about the states there. Each is zero if there are no such points.
         """

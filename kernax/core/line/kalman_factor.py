@@ -91,7 +91,7 @@ class KalmanFactor(AbstractDirectFactor):
 
         def terms(system: WeightedSystem, y: Array) -> tuple[Array, Array]:
             # The second term contains all of it.
-            of_density = found.beside(system.with_jitter(self), y)
+            of_density = found.inner_product(system.with_jitter(self), y)
             return jnp.zeros_like(of_density), -2 * known.astype(y.dtype) * of_density
 
         return terms
@@ -202,7 +202,9 @@ class LineInverse(AbstractSolvedInverse):
         own = self.system.with_jitter(self.factor)
         nothing = jnp.zeros_like(own.shift)[:, None]
         found = slopes(Along.of(own), nothing)
-        return len(own.shift) - 2 * (found.beside(system, nothing) - found.beside(own, nothing))
+        return len(own.shift) - 2 * (
+            found.inner_product(system, nothing) - found.inner_product(own, nothing)
+        )
 
     def _diagonals(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The diagonals of P and of `K P`."""
@@ -261,7 +263,7 @@ class LineReduction(AbstractCovarianceReduction):
         h = model.observation()
         places = self.gram.points[line.order, line.column]
         i = jnp.searchsorted(stop_gradient(places), stop_gradient(place), side="right")
-        before, after = self.filter.beside(i)
+        before, after = self.filter.at_neighbours(i)
         n = len(places)
         # A maximum is not used, because its derivative would be halved at a point itself.
         since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)

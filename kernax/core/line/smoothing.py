@@ -69,7 +69,7 @@ class Slopes(eqx.Module):
         )
         return dot(self.transitions, chain.transitions) + of_start
 
-    def beside(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
+    def inner_product(self, system: WeightedSystem, y: Float[Array, "n p"]) -> Float[Array, ""]:
         """The inner product with the parts of a system, and with data."""
         # The weights are not sorted, because the derivative of sorting would loop over all points.
         gram = line_gram(system)

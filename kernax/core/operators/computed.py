@@ -14,7 +14,7 @@ from kernax.core.kernel.kernel import AbstractKernel, name_of
 from kernax.core.kernel.preparation import diagonal_of
 from kernax.core.operators.memory import check_memory
 from kernax.core.operators.mesh import RowsOverMesh
-from kernax.core.operators.operators import AbstractUnheldGram
+from kernax.core.operators.operators import AbstractMatrixFreeGram
 from kernax.core.operators.pairs import pairs_of
 from kernax.errors import NonFiniteError
 
@@ -58,7 +58,7 @@ def check_pairs_fit(kernel: AbstractKernel, X: PyTree, Z: PyTree | None) -> None
     check_memory(X, Z, first=lambda: eqx.filter_eval_shape(of_first_points, kernel, X, Z))
 
 
-class AbstractComputedGram(AbstractUnheldGram):
+class AbstractComputedGram(AbstractMatrixFreeGram):
     """A matrix-free Gram matrix of a kernel at points: each subclass computes products in its own
     way, and the kernel computes parts of the matrix.
 

@@ -5,14 +5,14 @@ import lineax as lx
 
 from kernax.core.operators.operators import (
     AbstractGram,
-    AbstractUnheldGram,
+    AbstractMatrixFreeGram,
     DenseGram,
     WeightedForm,
     in_places,
 )
 
 
-class ForeignGram(AbstractUnheldGram):
+class ForeignGram(AbstractMatrixFreeGram):
     """Any operator of lineax as a Gram matrix, by its products or as an array."""
 
     operator: lx.AbstractLinearOperator
@@ -26,19 +26,19 @@ class ForeignGram(AbstractUnheldGram):
         return self.operator.mv(vector)
 
     def squares_in_products(self, vector):
-        return self.held().squares_in_products(vector)
+        return self.stored().squares_in_products(vector)
 
     def diagonal(self):
         return lx.diagonal(self.operator)
 
     def rows(self, indices):
-        return self.held().rows(indices)
+        return self.stored().rows(indices)
 
     def columns_product(self, indices, values):
         return self.mv(in_places(indices, values, self.in_size()))
 
     def submatrix(self, indices):
-        return self.held().submatrix(indices)
+        return self.stored().submatrix(indices)
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)

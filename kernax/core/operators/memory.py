@@ -128,7 +128,7 @@ def check_numbers(
         )
 
 
-def check_held_by_each(n: int, footprint: Footprint, devices: int) -> None:
+def check_dense_on_each(n: int, footprint: Footprint, devices: int) -> None:
     """Raises ValueError for more than `MOST_HELD` rows over a mesh, for a function that needs
     complete dense matrices on each device.
     """

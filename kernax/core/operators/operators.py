@@ -40,7 +40,7 @@ class AbstractGram(lx.AbstractLinearOperator):
 
     @property
     @abc.abstractmethod
-    def solves_one_by_one(self) -> bool:
+    def solves_sequentially(self) -> bool:
         """Whether a batch of solves uses `batching.sequential_vmap`: if K consists of arrays,
         because their factors call LAPACK.
         """
@@ -88,7 +88,7 @@ class AbstractGram(lx.AbstractLinearOperator):
         """`K[indices][:, indices]`; all indices are distinct."""
 
     @abc.abstractmethod
-    def held(self) -> "AbstractGram":
+    def stored(self) -> "AbstractGram":
         """The same matrix in stored form: all of its numbers, or the factors of its product."""
 
     @abc.abstractmethod
@@ -110,7 +110,7 @@ class DenseGram(AbstractGram):
     matrix: Float[Array, "n n"]
 
     @property
-    def solves_one_by_one(self):
+    def solves_sequentially(self):
         return True
 
     @property
@@ -146,7 +146,7 @@ class DenseGram(AbstractGram):
     def submatrix(self, indices):
         return self.matrix[indices[:, None], indices[None, :]]
 
-    def held(self):
+    def stored(self):
         return self
 
     def symmetric_form(self, weights, shift):
@@ -159,11 +159,11 @@ class DenseGram(AbstractGram):
         return jax.eval_shape(lambda: self.matrix[0])
 
 
-class AbstractUnheldGram(AbstractGram):
+class AbstractMatrixFreeGram(AbstractGram):
     """A matrix-free Gram operator, which computes numbers of K when they are needed."""
 
     @property
-    def solves_one_by_one(self):
+    def solves_sequentially(self):
         return False
 
     @property
@@ -174,7 +174,7 @@ class AbstractUnheldGram(AbstractGram):
     def largest_rank(self):
         return self.in_size()
 
-    def held(self):
+    def stored(self):
         return DenseGram(self.as_matrix())
 
 
@@ -193,7 +193,7 @@ class LowRankGram(AbstractGram):
     spread: Any = eqx.field(static=True, default=None)
 
     @property
-    def solves_one_by_one(self):
+    def solves_sequentially(self):
         return True
 
     @property
@@ -250,7 +250,7 @@ class LowRankGram(AbstractGram):
         part = self.features[indices]
         return requested_matmul(part, part.T) + jnp.diag(self.remainder[indices])
 
-    def held(self):
+    def stored(self):
         return self
 
     def symmetric_form(self, weights, shift):
@@ -272,8 +272,8 @@ class ScaledGram(AbstractGram):
     gain: Float[Array, ""]
 
     @property
-    def solves_one_by_one(self):
-        return self.gram.solves_one_by_one
+    def solves_sequentially(self):
+        return self.gram.solves_sequentially
 
     @property
     def is_dense(self):
@@ -305,8 +305,8 @@ class ScaledGram(AbstractGram):
     def submatrix(self, indices):
         return self.gain * self.gram.submatrix(indices)
 
-    def held(self):
-        return ScaledGram(self.gram.held(), self.gain)
+    def stored(self):
+        return ScaledGram(self.gram.stored(), self.gain)
 
     def symmetric_form(self, weights, shift):
         return WeightedForm(self, weights, shift)
@@ -464,8 +464,8 @@ def tell_lineax(operator: type[lx.AbstractLinearOperator], *, of_one_stack: bool
     for fact in _NEVER:
         fact.register(operator)(lambda _: False)
     tags = lx.positive_semidefinite_tag if of_one_stack else ()
-    held = lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tags)
-    lx.materialise.register(operator)(held)
+    as_array = lambda operator: lx.MatrixLinearOperator(operator.as_matrix(), tags)
+    lx.materialise.register(operator)(as_array)
     lx.linearise.register(operator)(lambda operator: operator)
     lx.conj.register(operator)(lambda operator: operator)
     if of_one_stack:

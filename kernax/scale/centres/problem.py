@@ -71,7 +71,7 @@ class RiskOverCentres(NamedTuple):
         if sample is None:
             entry = rows.weight.astype(dtype) * jnp.mean(jnp.diagonal(K)) ** 2
             most = ridge.astype(dtype) / (4 * eps_of(K) * entry)
-        at = factor_of_gram(K, beside=precision, most=most)
+        at = factor_of_gram(K, cross_dtype=precision, most=most)
         gram = K + at.jitter * jnp.eye(len(K), dtype=dtype)
         lower = at.lower
         penalties = jnp.ones(len(K), dtype)

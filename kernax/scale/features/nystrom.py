@@ -103,6 +103,6 @@ def _nystrom(kernel, Z):
     dtype = dtype_of(Z)
     within = wide(dtype)
     K = gram_of_prepared(cast(kernel, within), cast(Z, within))
-    at = factor_of_gram(K, beside=dtype)
+    at = factor_of_gram(K, cross_dtype=dtype)
     whitening = void_unless_known(inverse_of_lower(at.lower).astype(dtype), at.result)
     return Solution(NystromFeatures(kernel, Z, whitening), at.result, {"jitter": at.jitter})

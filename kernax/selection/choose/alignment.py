@@ -199,9 +199,10 @@ def aligned_sum(
     if not kernels:
         raise ValueError("kernels must hold at least one kernel, but is empty")
     # Rows over a mesh need other advice: one kernel at a time does not help.
-    held = _ALIGNED_SUM._replace(instead=None)
+    footprint = _ALIGNED_SUM._replace(instead=None)
     problems = [
-        check_problem("aligned_sum", kernel, X, y, weights, footprint=held) for kernel in kernels
+        check_problem("aligned_sum", kernel, X, y, weights, footprint=footprint)
+        for kernel in kernels
     ]
     _check_targets_differ(problems[0], centred=True)
     first = lambda: eqx.filter_eval_shape(_aligned, tuple(problems))

@@ -284,9 +284,9 @@ class _Statistic(eqx.Module):
         leaves = jax.tree.leaves(value)
         if not leaves or not all(eqx.is_inexact_array(leaf) for leaf in leaves):
             kinds = [str(getattr(leaf, "dtype", type(leaf).__name__)) for leaf in leaves]
-            held = ", ".join(kinds) or "nothing"
+            shown = ", ".join(kinds) or "nothing"
             raise ValueError(
                 "statistic must return an array of floats, or a pytree of such arrays, such as "
-                f"f.values(X_new), but returns {held}"
+                f"f.values(X_new), but returns {shown}"
             )
         return value

@@ -224,10 +224,10 @@ def _size_of(members: PyTree) -> int:
     shapes = [leaf.shape for leaf in jax.tree.leaves(members)]
     sizes = {shape[:1] for shape in shapes}
     if len(sizes) != 1 or sizes <= {(), (0,)}:
-        held = ", ".join(map(str, shapes)) or "no array"
+        shown = ", ".join(map(str, shapes)) or "no array"
         raise ValueError(
             "a batch must have the same number of members, one or more, along the first axis of "
-            f"every array, but holds {held}: in_axes=None marks arguments that all members share"
+            f"every array, but holds {shown}: in_axes=None marks arguments that all members share"
         )
     return shapes[0][0]
 
@@ -237,8 +237,8 @@ def _members_within(free: int, fit: _MemberFit, members: PyTree) -> int:
     one = points_at(members, 0)
     lowered: Any = _arrays_of_one.lower(fit, one)  # pyright: ignore[reportFunctionMemberAccess]
     memory = lowered.compile().compiled.memory_analysis()
-    held = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
-    together = min(max(1, free // max(1, held)), _size_of(members))
+    needed = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
+    together = min(max(1, free // max(1, needed)), _size_of(members))
     # Few sizes: free memory changes, and every size needs a program.
     return 1 << (together.bit_length() - 1)
 

@@ -16,8 +16,8 @@ class DoubledGram(AbstractGram):
     gram: AbstractGram
 
     @property
-    def solves_one_by_one(self):
-        return self.gram.solves_one_by_one
+    def solves_sequentially(self):
+        return self.gram.solves_sequentially
 
     @property
     def is_dense(self):
@@ -53,8 +53,8 @@ class DoubledGram(AbstractGram):
         same = once[:, None] == once[None, :]
         return jnp.where(same, self.gram.diagonal()[once][:, None], self.gram.submatrix(once))
 
-    def held(self):
-        return DoubledGram(self.gram.held())
+    def stored(self):
+        return DoubledGram(self.gram.stored())
 
     def symmetric_form(self, weights, shift) -> lx.AbstractLinearOperator:
         return WeightedForm(self, weights, shift)

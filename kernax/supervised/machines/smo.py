@@ -66,7 +66,7 @@ class SMO(AbstractDualSolver):
         size = self._size(len(beta))
         most = 100 * len(beta) + 10**6 if self.max_steps is None else self.max_steps
         if size == len(beta):
-            dense = problem.operator.held()
+            dense = problem.operator.stored()
             problem = eqx.tree_at(lambda problem: problem.operator, problem, dense)
 
         def go_on(now: _WorkingSetState) -> Array:

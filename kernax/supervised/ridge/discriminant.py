@@ -185,7 +185,7 @@ class _Classes(eqx.Module):
         )
         return jnp.where(stop_gradient(self.totals) > 0, heaviest, 0)
 
-    def beside_heaviest(self) -> "_Differences":
+    def relative_to_heaviest(self) -> "_Differences":
         """The means of the classes minus that of the class of largest weight."""
         # Delta_c = shares_c - shares_h, h the heaviest class: (Delta^T f)_c = m_c - m_h.
         is_heaviest = jnp.arange(len(self.totals)) == jnp.argmax(self.totals)
@@ -262,7 +262,7 @@ class _Separation(AbstractProblem):
         sums = ridge * classes.of_own(classes.members.T)
         replaced = jnp.sum(classes.heaviest_points(), 1, keepdims=True) > 0
         within = jnp.where(replaced, sums, inside + penalty)
-        return _Separation(K, within, classes, classes.beside_heaviest())
+        return _Separation(K, within, classes, classes.relative_to_heaviest())
 
     def coefficients(self, A: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """`(N K + ridge)^-1 A`."""

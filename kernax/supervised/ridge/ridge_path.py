@@ -227,11 +227,11 @@ def _left_out_jvp(primals, tangents, *, bias):
     outputs = _left_out(*primals, bias=bias)
     moving, known = split_by_tangent(primals, tangents)
 
-    def one_by_one_ridge(moving):
+    def ridge_by_ridge(moving):
         problem, ridges = eqx.combine(moving, known)
         of_ridge = lambda ridge: leave_one_out_of_problem(problem, ridge, bias).value
         residuals = jax.vmap(of_ridge, out_axes=-1)(ridges)
         return residuals.reshape(outputs[0].shape)
 
-    _, tangent = eqx.filter_jvp(one_by_one_ridge, (moving,), (tangents,))
+    _, tangent = eqx.filter_jvp(ridge_by_ridge, (moving,), (tangents,))
     return outputs, (tangent, jax.tree.map(lambda _: None, outputs[1]))

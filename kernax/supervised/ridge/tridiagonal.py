@@ -31,15 +31,15 @@ class TridiagonalForm(eqx.Module):
     reflections: Float[Array, "m m"]
     scales: Float[Array, " m"]
     diagonal: Float[Array, " n"]
-    beside: Float[Array, " m"]  # the diagonal
+    subdiagonal: Float[Array, " m"]
 
     @staticmethod
     def of(M: Float[Array, "n n"]) -> "TridiagonalForm":
         """The tridiagonal form, by LAPACK; NaN where M contains NaN."""
         if len(M) == 1:
             return TridiagonalForm(M[1:, 1:], M[0, 1:], M[0], M[0, 1:])
-        packed, diagonal, beside, scales = lax.linalg.tridiagonal(M, lower=True)
-        return TridiagonalForm(packed[1:, :-1], scales, diagonal, beside)
+        packed, diagonal, subdiagonal, scales = lax.linalg.tridiagonal(M, lower=True)
+        return TridiagonalForm(packed[1:, :-1], scales, diagonal, subdiagonal)
 
     def turned(self, B: Float[Array, "n p"], *, back: bool = False) -> Float[Array, "n p"]:
         """`Q B`, or `Q^T B`."""
@@ -115,7 +115,7 @@ class TridiagonalForm(eqx.Module):
 
     def _before(self) -> Float[Array, " n"]:
         """The entry of T left of the diagonal in each row; none in the first."""
-        return jnp.concatenate([jnp.zeros_like(self.diagonal[:1]), self.beside])
+        return jnp.concatenate([jnp.zeros_like(self.diagonal[:1]), self.subdiagonal])
 
 
 class Factors(eqx.Module):
@@ -264,11 +264,11 @@ def _solutions_jvp(primals, tangents):
 
     _, left = eqx.filter_jvp(left_of, (moving,), (tangents,))
     systems = primals[0].with_jitter(fixed.jitter)
-    held = stop_gradient(systems)
+    constant = stop_gradient(systems)
     dA = lax.custom_linear_solve(
         systems.apply,
         left,
-        lambda _, B: held.solve(fixed, B),
-        lambda _, B: held.solve_transposed(fixed, B),
+        lambda _, B: constant.solve(fixed, B),
+        lambda _, B: constant.solve_transposed(fixed, B),
     )
     return (A, factors), (dA, jax.tree.map(lambda _: None, factors))
