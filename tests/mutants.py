@@ -475,7 +475,7 @@ BATCHES = {
             "supervised/test_svm.py::test_no_step_is_taken_beyond_the_last_one_in_a_batch_of_gradients",
         ),
         Mutant(  # a wrong active set, whose equations are solved exactly, for the solution
-            "supervised/machines/machine.py",
+            "supervised/machines/dual_fit.py",
             "done = (closed & optimal) | missed",
             "done = closed | missed",
             "supervised/test_svm.py"

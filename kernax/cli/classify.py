@@ -21,7 +21,7 @@ from kernax.preparation.cells import quoted
 from kernax.preparation.one_hot import columns_of_classes
 from kernax.preparation.predictors import GP, IVM, RVM, SVM, ClassPredictor
 from kernax.selection.recipes.classification import (
-    MachineModel,
+    SVMModel,
     fitted,
     learn_classifier,
     signs_of_columns,
@@ -40,7 +40,7 @@ from kernax.sparse.relevance import relevance_vector_machine
 
 _MOST_VECTORS = 300  # import vectors
 
-_Learned = Model | MachineModel | LatentModel
+_Learned = Model | SVMModel | LatentModel
 
 
 def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport:
@@ -54,7 +54,7 @@ def classify(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitRep
     if model == GP:
         start = start_of(k, plan.likelihood, plan.inference, _targets(parts))
     else:
-        start = MachineModel(k) if model == SVM else Model(k)
+        start = SVMModel(k) if model == SVM else Model(k)
     with waiting("fitting the kernel as written"):
         written = _classifier(start, parts, model)
         as_written = scores_of_classifier(written, parts)
@@ -110,8 +110,8 @@ def _learned(start: _Learned, parts: Split, with_priors: bool) -> tuple[_Learned
     Y = jnp.asarray(columns_of_classes(names, parts.classes))
     groups = parts.inputs.groups
     choice = learn_classifier(fixed, X, Y, names, groups=groups, progress=with_a_bar)
-    is_machine = isinstance(start, MachineModel)
-    measure = "log loss, through Platt's sigmoid," if is_machine else "log loss"
+    is_svm = isinstance(start, SVMModel)
+    measure = "log loss, through Platt's sigmoid," if is_svm else "log loss"
     return with_texts(choice.kept.model, start), choice.account(measure)
 
 
@@ -125,12 +125,12 @@ def _classifier(model: _Learned, parts: Split, kind: str) -> ClassPredictor:
         )
     if kind == RVM:
         likelihood = Bernoulli() if y.ndim == 1 else Categorical()
-        machine = relevance_vector_machine(model.kernel, X, y, likelihood=likelihood)
-        return ClassPredictor(parts.inputs, RVM, machine.value.function, None, parts.classes)
-    penalty = model.C if isinstance(model, MachineModel) else model.ridge
+        fit = relevance_vector_machine(model.kernel, X, y, likelihood=likelihood)
+        return ClassPredictor(parts.inputs, RVM, fit.value.function, None, parts.classes)
+    penalty = model.C if isinstance(model, SVMModel) else model.ridge
     if kind == IVM:
-        machine = import_vector_machine(model.kernel, X, y, penalty, max_vectors=_MOST_VECTORS)
-        function = machine.value.function
+        fit = import_vector_machine(model.kernel, X, y, penalty, max_vectors=_MOST_VECTORS)
+        function = fit.value.function
     else:
         Y = columns_of_classes(parts.y, parts.classes)
         function = fitted(model, X, jnp.asarray(Y)).value

@@ -129,8 +129,8 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
     if kind == RVM:
         y = jnp.asarray(target.standardised(parts.y))
         X = jax.tree.map(jnp.asarray, parts.X)
-        machine = relevance_vector_machine(model.kernel, X, y).value
-        return Regressor(parts.inputs, RVM, machine, float(machine.noise), target)
+        rvm = relevance_vector_machine(model.kernel, X, y).value
+        return Regressor(parts.inputs, RVM, rvm, float(rvm.noise), target)
     function = fitted(model, parts.X, target.standardised(parts.y)).value
     if isinstance(model, Model):
         return Regressor(parts.inputs, RIDGE, function, float(model.ridge), target)

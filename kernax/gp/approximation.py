@@ -218,15 +218,15 @@ def system_of_precisions(gram: AbstractGram, precisions: Float[Array, " n"]) -> 
     return WeightedSystem.of(gram, PointWeights(precisions), jnp.ones_like(precisions[0]))
 
 
-def ending_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, ""]) -> Any:
+def status_of(result: Any, log_evidence: Float[Array, ""], jitter: Float[Array, ""]) -> Any:
     """The status of a fit, from the status of its iteration and from its results."""
-    endings = (
+    statuses = (
         (result != RESULTS.successful, result),
         (~jnp.isfinite(log_evidence), RESULTS.nonfinite),
         # Jitter acts like noise that is not part of the model.
         (jitter > 0, RESULTS.inaccurate),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    return first_that_holds(statuses, RESULTS.successful)
 
 
 def posterior_process(
@@ -248,7 +248,7 @@ def solution_of(
     stats: dict[str, Array],
 ) -> Solution[ApproximatePosterior]:
     """The solution: the posterior process of the normal approximation."""
-    result = ending_of(result, log_evidence, normal.factor.jitter)
+    result = status_of(result, log_evidence, normal.factor.jitter)
     log_evidence, coefficients = void_unless_known((log_evidence, normal.coefficients), result)
     process = posterior_process(problem, mean, normal, result)
     # The density of the normal distribution is stationary at its mean, so the slopes of the factors

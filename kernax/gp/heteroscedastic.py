@@ -21,7 +21,7 @@ from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.losses.observation_likelihoods import Powered, Shifted
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
-from kernax.gp.approximation import ending_of, posterior_process, system_of_precisions
+from kernax.gp.approximation import posterior_process, status_of, system_of_precisions
 from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian, ResidualOfLogNoise
 from kernax.gp.means import means_at
 from kernax.gp.posterior import point_for
@@ -242,7 +242,7 @@ def _variational_of_two(problem, of_noise, mean, mean_of_log, rtol, max_steps):
     given = rule, gram_of_g, of_f.factor, of_g.factor
     bound = at_stationary_point(_bound, sites.sites, given)
     jitter = jnp.maximum(figures["jitter"], figures_of_f["jitter"])
-    result = ending_of(result, bound, jitter)
+    result = status_of(result, bound, jitter)
     bound = void_unless_known(bound, result)
     posterior = HeteroscedasticPosterior(
         posterior_process(problem, mean, of_f, result),

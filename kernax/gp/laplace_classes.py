@@ -30,7 +30,7 @@ from kernax.core.losses.quasi_random import NODES, checked_nodes, expectation_ov
 from kernax.core.losses.softmax_mode import softmax_fit
 from kernax.core.losses.stationarity import values_at_points
 from kernax.core.operators.memory import Footprint
-from kernax.gp.approximation import ending_of, system_of_precisions
+from kernax.gp.approximation import status_of, system_of_precisions
 from kernax.gp.means import means_at, updated_mean
 from kernax.gp.posterior import AbstractConditioned, without_observations
 from kernax.gp.process import GaussianProcess, as_process
@@ -260,7 +260,7 @@ def _laplace_of_classes(problem, mean, likelihood, rtol, max_steps):
     log_evidence = -losses - (jnp.sum(a * f) + determinant) / 2
     is_known = jnp.isfinite(figures["rounding"])  # otherwise no digit of the evidence is accurate
     known_evidence = jnp.where(is_known, log_evidence, jnp.nan)
-    result = ending_of(mode.result, known_evidence, figures["jitter"])
+    result = status_of(mode.result, known_evidence, figures["jitter"])
     log_evidence, a, parts = void_unless_known((log_evidence, a, parts), result)
     # G^-1 A_c for each class.
     classes, n, _ = parts.shape

@@ -195,8 +195,8 @@ def _sample(covariance, mean, X, key, shape):
         "ij,...jo->...io", L, normal.reshape(*shape, len(K), -1), precision="highest"
     ).reshape(normal.shape)
     finite = jnp.all(jnp.isfinite(K)) & jnp.all(jnp.isfinite(centre))
-    endings = ((~finite, RESULTS.nonfinite), (~factor.exists, RESULTS.not_psd))
-    result = first_that_holds(endings, RESULTS.successful)
+    statuses = ((~finite, RESULTS.nonfinite), (~factor.exists, RESULTS.not_psd))
+    result = first_that_holds(statuses, RESULTS.successful)
     value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
     return Solution(value, result, {"jitter": factor.jitter})
 
@@ -210,7 +210,7 @@ def _sample_along_line(sampler, mean, X, key, shape):
     drawn = sampler.draws(math.prod(axes), key)
     draws = jnp.moveaxis(drawn.values.reshape(len(centre), *axes), 0, len(shape))
     finite = drawn.is_finite & jnp.all(jnp.isfinite(centre))
-    endings = ((~finite, RESULTS.nonfinite), (~drawn.exists, RESULTS.not_psd))
-    result = first_that_holds(endings, RESULTS.successful)
+    statuses = ((~finite, RESULTS.nonfinite), (~drawn.exists, RESULTS.not_psd))
+    result = first_that_holds(statuses, RESULTS.successful)
     value = void_unless_known(jnp.broadcast_to(centre, draws.shape) + draws, result)
     return Solution(value, result, {"jitter": drawn.jitter})

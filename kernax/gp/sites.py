@@ -250,12 +250,12 @@ def fixed_point(
             return _SitesState(sites, updated, change, damping, now.steps + 1)
 
         end = lax.while_loop(go_on, one_step, start)
-        endings = (
+        statuses = (
             (~jnp.isfinite(end.change), RESULTS.nonfinite),
             (end.change <= bar, RESULTS.successful),
             (end.steps >= max_steps, RESULTS.max_steps_reached),
         )
-        result = first_that_holds(endings, RESULTS.stagnation)
+        result = first_that_holds(statuses, RESULTS.stagnation)
         return SiteSolution(end.sites, result, {"steps": end.steps, "residual": end.change})
 
     def step(found: SiteSolution, args: Any) -> SiteSolution:

@@ -200,12 +200,12 @@ def _collapsed(
     best = best_values(of.features, seen)
     bound = bound_of(of, seen, best)
     accurate = (best.jitter == 0) & (best.residual <= direct_accuracy(bound.dtype))
-    endings = (
+    statuses = (
         (of.at.result != RESULTS.successful, of.at.result),
         (~jnp.isfinite(bound), RESULTS.nonfinite),
         (~accurate, RESULTS.inaccurate),
     )
-    result = first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(statuses, RESULTS.successful)
     figures = {
         "bound": jnp.where(accurate, void_unless_known(bound, result), jnp.nan),
         "trace": jnp.sum(of.left),

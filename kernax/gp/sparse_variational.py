@@ -388,12 +388,12 @@ def _svgp(fit, theta, steps):
     before = _bound_of_all(fit, _model(fit, start.theta), start.q)
     # If the observations carry hardly any information, both are equal up to rounding.
     rounding = 32 * eps_of(bound) * abs(before)
-    endings = (
+    statuses = (
         (~sound, RESULTS.nonfinite),
         (end.skipped == end.step, RESULTS.stagnation),
         (bound < before - rounding, RESULTS.diverged),
     )
-    return Solution(posterior, first_that_holds(endings, RESULTS.successful), stats)
+    return Solution(posterior, first_that_holds(statuses, RESULTS.successful), stats)
 
 
 def _bound_of_all(fit: _VariationalFit, model: SparseModel, q: InducingNormal) -> Float[Array, ""]:

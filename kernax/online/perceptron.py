@@ -195,11 +195,11 @@ def _kernel_perceptron(problem, rate, threshold, averaged, max_epochs):
     # The arrays must be finite, because NaN makes no mistakes.
     arrays = (beta, end.f, problem.y, threshold)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))
-    endings = (
+    statuses = (
         (~finite, RESULTS.nonfinite),
         (end.unfinished, RESULTS.max_steps_reached),
     )
-    result = first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(statuses, RESULTS.successful)
     void = void_unless_known((beta, -threshold), result)
     stats = {"mistakes": end.mistakes, "epochs": end.epochs} | problem.figures(gram)
     return Solution(KernelExpansion(problem.kernel, problem.X, *void), result, stats)

@@ -92,11 +92,11 @@ class RecursiveState(AbstractOnlineState):
     @property
     def result(self):
         is_inaccurate = self.fit.residual > direct_accuracy(self.fit.weights.dtype)
-        endings = (
+        statuses = (
             (self.lost, RESULTS.over_capacity),
             (is_inaccurate, RESULTS.inaccurate),
         )
-        return first_that_holds(endings, RESULTS.successful)
+        return first_that_holds(statuses, RESULTS.successful)
 
 
 class KernelRecursiveLeastSquares(AbstractOnlineLearner):

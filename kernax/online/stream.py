@@ -243,8 +243,8 @@ def _run(learner, X, y, present, state):
     numbers = (given, progress, progress.state.function)
     inexact = jax.tree.leaves(eqx.filter(numbers, eqx.is_inexact_array))
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in inexact]))
-    endings = ((~finite, RESULTS.nonfinite),)
-    result = first_that_holds(endings, progress.state.result)
+    statuses = ((~finite, RESULTS.nonfinite),)
+    result = first_that_holds(statuses, progress.state.result)
     # The progress, with NaN for every number and a mistake at every point that was seen, where
     # the run failed.
     unknown = result == RESULTS.nonfinite

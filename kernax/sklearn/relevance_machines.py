@@ -15,7 +15,7 @@ from kernax.sparse.relevance import relevance_vector_machine
 class _RelevanceMachine:
     """The base class of both relevance vector machines."""
 
-    def _fit_machine(self, rows, X, targets, **options):
+    def _fit_vectors(self, rows, X, targets, **options):
         solution = rows.fit(
             relevance_vector_machine,
             rows.column(targets),
@@ -59,7 +59,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
     missing: str = "raise"
 
     def _fit_rows(self, rows, X, y):
-        self._fit_machine(rows, X, y, noise=self.noise)
+        self._fit_vectors(rows, X, y, noise=self.noise)
         self.noise_ = float(self.machine_.noise)
 
     def predict(self, X, return_std=False):
@@ -92,7 +92,7 @@ class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
 
     def _fit_rows(self, rows, X, places):
         likelihood = Bernoulli() if len(self.classes_) == 2 else Categorical()
-        self._fit_machine(rows, X, self._signs_or_columns(places), likelihood=likelihood)
+        self._fit_vectors(rows, X, self._signs_or_columns(places), likelihood=likelihood)
 
     def decision_function(self, X):
         """Log odds of `predict_proba` (m,), or the log probabilities of each class (m, classes)."""

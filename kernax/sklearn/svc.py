@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.padding import repeated
-from kernax.selection.recipes.classification import MachineModel
+from kernax.selection.recipes.classification import SVMModel
 from kernax.sklearn.machines import SupportVectors, has_ended_early, solver_of, value_of
 from kernax.sklearn.rows import padded_size
 from kernax.sklearn.targets import KernelClassifier, exponents_of
@@ -46,8 +46,8 @@ def _of_pair(places, pair):
 class _OfPairs(SupportVectors, KernelClassifier):
     """A classifier with one SVM for each pair of classes.
 
-    A subclass has `_machine(rows, signs)`, which returns the function of two classes, and the C of
-    the equivalent `svm`.
+    A subclass has `_fit_signs(rows, signs)`, which returns the function of two classes, and the C
+    of the equivalent `svm`.
     """
 
     @property
@@ -64,9 +64,9 @@ class _OfPairs(SupportVectors, KernelClassifier):
         self.fit_status_ = 0
         two = len(self.classes_) == 2
         problems = [(rows, self._signs(places))] if two else self._problems(rows, places)
-        fits = [self._machine(few, signs) for few, signs in problems]
-        machines = [machine for machine, _ in fits]
-        function = machines[0] if two else self._joined(machines, rows, places)
+        fits = [self._fit_signs(few, signs) for few, signs in problems]
+        functions = [f for f, _ in fits]
+        function = functions[0] if two else self._joined(functions, rows, places)
         self.function_ = rows.restored(function)
         # Those of an earlier fit belong to another function.
         vars(self).pop("sigmoids_", None)
@@ -95,13 +95,13 @@ class _OfPairs(SupportVectors, KernelClassifier):
         ]
         return [(rows.some(some), sign) for some, sign in zip(chosen, signs)]
 
-    def _joined(self, machines, rows, places):
+    def _joined(self, functions, rows, places):
         """One function with an output for each pair, positive for the first of its classes."""
-        coefficients = np.zeros((rows.size, len(machines)), self._dtype)
-        for number, (machine, pair) in enumerate(zip(machines, self._pairs())):
+        coefficients = np.zeros((rows.size, len(functions)), self._dtype)
+        for number, (f, pair) in enumerate(zip(functions, self._pairs())):
             chosen = _of_pair(places, pair)
-            coefficients[chosen, number] = np.asarray(machine.coefficients)[: len(chosen)]
-        biases = jnp.stack([machine.bias for machine in machines])
+            coefficients[chosen, number] = np.asarray(f.coefficients)[: len(chosen)]
+        biases = jnp.stack([f.bias for f in functions])
         return KernelExpansion(rows.given_kernel, rows.given, jnp.asarray(coefficients), biases)
 
     def _sigmoid(self, rows, signs, C):
@@ -250,11 +250,11 @@ class SVC(_OfPairs):
         self.C_ = self.C
         if not self._is_learned:
             return kernel
-        model = self._learned(MachineModel(kernel, self.C), points, places)
+        model = self._learned(SVMModel(kernel, self.C), points, places)
         self.C_ = float(model.C)
         return model.kernel
 
-    def _machine(self, rows, signs):
+    def _fit_signs(self, rows, signs):
         solution = rows.fit(svm, rows.column(signs), self.C_, solver=solver_of(self), throw=False)
         return self._solved(solution), self.C_
 
@@ -290,7 +290,7 @@ class NuSVC(_OfPairs):
     break_ties: bool = False
     random_state: Any = None
 
-    def _machine(self, rows, signs):
+    def _fit_signs(self, rows, signs):
         solution = rows.fit(
             nu_svm, rows.column(signs), self.nu, solver=solver_of(self), throw=False
         )

@@ -125,8 +125,8 @@ class ImportSearch(eqx.Module):
         known = jnp.isfinite(best)
         useful = known & (best > eps_of(best) * now.objective)
         has_room = now.count < self.most
-        ending = lambda now: (now.exhausted, now.capped, now.finite)
-        ended = eqx.tree_at(ending, now, (known & ~useful, useful, known))
+        flags = lambda now: (now.exhausted, now.capped, now.finite)
+        ended = eqx.tree_at(flags, now, (known & ~useful, useful, known))
         return tree_where(useful & has_room, self._fitted(self._with(now, place)), ended)
 
     def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:

@@ -190,12 +190,12 @@ def _import_vector_machine(problem, ridge, rtol, bias, max_vectors, window):
     residual = stop_gradient(fit).residual(subset.objective)
     # The problem must not contain NaN or inf.
     is_known = jnp.isfinite(ridge + jnp.sum(loss.weights) + jnp.sum(loss.y)) & is_finite(gram)
-    endings = (
+    statuses = (
         (~is_known | ~subset.finite, RESULTS.nonfinite),
         (~(residual <= 4 * eps_of(residual) ** 0.5), RESULTS.inaccurate),
         (subset.capped, RESULTS.max_steps_reached),
     )
-    result = first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(statuses, RESULTS.successful)
     x = fit.minimum()
     # The objectives after each choice, the last one repeated.
     steps = jnp.arange(len(subset.objectives), dtype=jnp.int32)

@@ -344,11 +344,11 @@ def _fit_of(
         "reproduced": jnp.array(learned) & ~conditions.learns_noise,
     }
     # The status, in order of precedence.
-    endings = (
+    statuses = (
         (~known, RESULTS.nonfinite),
         (choice.left_out > 0, RESULTS.stagnation),
         (~choice.finished, RESULTS.max_steps_reached),
         (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
     )
-    ending = first_that_holds(endings, RESULTS.successful)
-    return _RelevanceFit(active, covariance, noise, evidence, ending, stats)
+    status = first_that_holds(statuses, RESULTS.successful)
+    return _RelevanceFit(active, covariance, noise, evidence, status, stats)

@@ -41,10 +41,10 @@ class RelevanceVectors(Printed):
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 8)[:, None]
         >>> y = jnp.sin(6.0 * X[:, 0])
-        >>> machine = kernax.relevance_vector_machine(kernax.RBF(0.3), X, y, noise=0.01).value
-        >>> machine(jnp.array([0.4])).shape
+        >>> model = kernax.relevance_vector_machine(kernax.RBF(0.3), X, y, noise=0.01).value
+        >>> model(jnp.array([0.4])).shape
         ()
-        >>> int((machine.places >= 0).sum()) <= 8  # how many points are relevant
+        >>> int((model.places >= 0).sum()) <= 8  # how many points are relevant
         True
     """
 
@@ -54,7 +54,7 @@ class RelevanceVectors(Printed):
     precisions: Float[Array, " T"] = data()
     covariance: Float[Array, "T T"] = data()
     likelihood: AbstractLikelihood | Categorical = data()
-    log_evidence: Float[Array, "*machines"] = data()
+    log_evidence: Float[Array, "*fits"] = data()
 
     def __call__(self, x: PyTree) -> Float[Array, "*outputs"]:
         """The mean of f at one point."""
@@ -146,16 +146,16 @@ class RelevanceVectors(Printed):
 
 
 @compiled
-def _covariance_at(machine, x):
+def _covariance_at(model, x):
     # The values of the functions of all slots; 0 where not used.
-    kernel = machine.function.kernel
-    row = jax.vmap(lambda point: kernel(x, point))(machine.function.points)
-    row = jnp.where(machine.places == -1, 1, row)
-    row = jnp.where(machine.places == -2, 0, row)
-    outputs = machine.function.bias.size
+    kernel = model.function.kernel
+    row = jax.vmap(lambda point: kernel(x, point))(model.function.points)
+    row = jnp.where(model.places == -1, 1, row)
+    row = jnp.where(model.places == -2, 0, row)
+    outputs = model.function.bias.size
     # F Sigma F^T, F_cj = phi_j(x) where function j is of output c, and zero elsewhere.
-    by_output = jax.nn.one_hot(machine.outputs, outputs, dtype=row.dtype).T * row[None, :]
-    covariance = matmul(by_output, matmul(machine.covariance, by_output.T))
+    by_output = jax.nn.one_hot(model.outputs, outputs, dtype=row.dtype).T * row[None, :]
+    covariance = matmul(by_output, matmul(model.covariance, by_output.T))
     return (covariance + covariance.T) / 2
 
 

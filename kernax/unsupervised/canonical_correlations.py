@@ -30,8 +30,8 @@ from kernax.core.linalg.eigenproblem import (
     AbstractProblem,
     EigenPairs,
     EigenReport,
-    ending_of,
     leading_pairs,
+    status_of,
 )
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
 from kernax.core.linalg.linear_solvers import JitteredCholesky
@@ -320,7 +320,7 @@ def _kernel_cca(first, second, ridge, components):
         negative=jnp.where(report.least >= -rounding, 0, report.negative),
         steps=report.steps,
     )
-    result = ending_of(problem, beyond, pairs, finite, truncated=False)
+    result = status_of(problem, beyond, pairs, finite, truncated=False)
     too_much = ~(rounding <= _MOST_ROUNDING)
     result = RESULTS.where(too_much & finite, RESULTS.inaccurate, result)
     coefficients = void_unless_known(coefficients, result)

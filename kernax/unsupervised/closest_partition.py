@@ -90,13 +90,13 @@ def closest_partition(
     ends = jax.vmap(run)(jax.random.split(key, starts))
     end = member(ends, jnp.argmax(ends.closeness))
     labels = in_order(end.labels, E.shape[1])
-    endings = (
+    statuses = (
         (~jnp.isfinite(end.closeness), RESULTS.nonfinite),
         (end.unfinished, RESULTS.max_steps_reached),
     )
     return Memberships(
         memberships=one_hot(labels, E.shape[1], E.dtype),
-        result=first_that_holds(endings, RESULTS.successful),
+        result=first_that_holds(statuses, RESULTS.successful),
         stats={"steps": end.steps, "distinct": _distinct(labels, weights, E.shape[1])},
     )
 
@@ -130,10 +130,10 @@ def pivoted_partition(embedding: Float[Array, "n c"], weights: Float[Array, " n"
     )
     rotated = matmul(E, matmul(U, V))
     labels = in_order(jnp.argmax(jnp.abs(rotated), 1).astype(jnp.int32), E.shape[1])
-    endings = ((~jnp.all(jnp.isfinite(rotated)), RESULTS.nonfinite),)
+    statuses = ((~jnp.all(jnp.isfinite(rotated)), RESULTS.nonfinite),)
     return Memberships(
         memberships=one_hot(labels, E.shape[1], E.dtype),
-        result=first_that_holds(endings, RESULTS.successful),
+        result=first_that_holds(statuses, RESULTS.successful),
         stats={
             "steps": jnp.asarray(E.shape[1], jnp.int32),
             "distinct": _distinct(labels, weights, E.shape[1]),

@@ -14,8 +14,8 @@ from kernax.core.linalg.eigenproblem import (
     MOST_DENSE,
     EigenReport,
     WeightedGram,
-    ending_of,
     leading_pairs,
+    status_of,
 )
 from kernax.core.linalg.leading_eigenvectors import can_be_truncated
 from kernax.core.operators.operators import AbstractGram, is_finite
@@ -68,7 +68,7 @@ class Graph(eqx.Module):
         finite = is_finite(self.gram)
         # A graph may have negative eigenvalues: the leading ones are accurate if their residual is
         # small.
-        result = ending_of(problem, report, pairs, finite, truncated=truncated, allowed=n)
+        result = status_of(problem, report, pairs, finite, truncated=truncated, allowed=n)
         found = (pairs.of_unit_square(), pairs.values)
         coefficients, values = void_unless_known(found, result)
         return Eigenvectors(coefficients, values, report, result)

@@ -207,11 +207,11 @@ def _kernel_kmeans(problem, key, temperature, clusters, starts, max_steps):
     lost = loses_digits(
         problem.X, stop_gradient(cloud.gram), stop_gradient(shares(problem.weights))
     )
-    endings = (
+    statuses = (
         (~is_finite(cloud.gram), RESULTS.nonfinite),
         ((found.result == RESULTS.successful) & lost, RESULTS.inaccurate),
     )
-    result = first_that_holds(endings, found.result)
+    result = first_that_holds(statuses, found.result)
     R = void_unless_known(found.memberships, result)
     # mu_c(x) - |mu_c|^2 / 2 with mu_c = sum_i P_ic phi(x_i).
     P = cloud.shares(R)
@@ -253,19 +253,19 @@ def memberships_of(
         "distinct": clusters - coinciding(cloud, R),
     }
     if temperature is None:
-        return Memberships(R, _ending(R, end.unfinished), stats)
+        return Memberships(R, _status(R, end.unfinished), stats)
     problem = SoftKMeans(cloud, temperature, R)
     soft = soft_memberships(problem, max_steps)
     R = soft.memberships
     residual = stop_gradient(jnp.max(jnp.abs(problem.renewed(R) - R)))
     unfinished = ~(residual <= accurate_change(R.dtype))
     stats = stats | {"residual": residual, "steps": soft.steps}
-    return Memberships(R, _ending(R, unfinished), stats)
+    return Memberships(R, _status(R, unfinished), stats)
 
 
-def _ending(R: Float[Array, "n c"], unfinished: Array) -> Any:
-    endings = (
+def _status(R: Float[Array, "n c"], unfinished: Array) -> Any:
+    statuses = (
         (~jnp.all(jnp.isfinite(R)), RESULTS.nonfinite),
         (unfinished, RESULTS.max_steps_reached),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    return first_that_holds(statuses, RESULTS.successful)

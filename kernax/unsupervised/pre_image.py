@@ -184,12 +184,12 @@ def _pre_image(f, start, method, max_steps):
     curves_up = sequential_vmap(jnp.linalg.eigvalsh, hessian)[0] > 0
     is_minimum = (residual <= jnp.sqrt(eps_of(x))) & curves_up
     finite = jnp.all(jnp.isfinite(x)) & jnp.isfinite(distance(x))
-    endings = (
+    statuses = (
         (~finite, RESULTS.nonfinite),
         (~is_minimum & (end.steps >= max_steps), RESULTS.max_steps_reached),
         (~is_minimum, RESULTS.stagnation),
     )
-    result = first_that_holds(endings, RESULTS.successful)
+    result = first_that_holds(statuses, RESULTS.successful)
     # |phi(x) - f|^2 = J(x) + |f|^2.
     square = distance(x) + distance.f.norm**2
     stats = {

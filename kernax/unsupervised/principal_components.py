@@ -18,7 +18,7 @@ from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.learner_problem import check_problem
-from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, ending_of, leading_pairs
+from kernax.core.linalg.eigenproblem import MOST_DENSE, WeightedGram, leading_pairs, status_of
 from kernax.core.linalg.leading_eigenvectors import can_be_truncated
 from kernax.core.operators.memory import Footprint
 from kernax.unsupervised.centring import CentredGram, shares
@@ -208,7 +208,7 @@ def _kernel_pca(problem, components, whiten, truncated, max_steps, indefinite):
         present = jnp.sum(weights.values > 0)
         allowed = jnp.maximum(present - components, 0)
     finite = centred.is_finite()
-    result = ending_of(eigenproblem, report, pairs, finite, truncated=truncated, allowed=allowed)
+    result = status_of(eigenproblem, report, pairs, finite, truncated=truncated, allowed=allowed)
     total = jnp.sum(weights.values)
     # sum_i w_i f_j(x_i)^2 = l_j for the f_j of norm 1. Whitened, the sum is that of the weights.
     scaled = pairs.of_unit_square() * jnp.sqrt(total) if whiten else pairs.coefficients

@@ -284,11 +284,11 @@ def _spectral_clustering(problem, rounding, normalised):
         "steps": found.stats["steps"],
     }
     # Negative edges end in a breakdown.
-    endings = (
+    statuses = (
         (known.result != RESULTS.successful, known.result),
         (normalised & (figures["least"] < 0), RESULTS.breakdown),
     )
-    result = first_that_holds(endings, found.result)
+    result = first_that_holds(statuses, found.result)
     R = void_unless_known(found.memberships, result)
     # The mean sum_i w_i R_ic e_i / sum_i w_i R_ic of each cluster.
     means = matmul(cloud.shares(R).T, embedding)

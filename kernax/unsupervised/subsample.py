@@ -155,8 +155,8 @@ def subsample_of(
     figures = (stop_gradient(centred.means), stop_gradient(discrepancy), *stats.values())
     finite = [jnp.all(jnp.isfinite(figure)) for figure in figures]
     sound = jnp.all(jnp.stack(finite)) & sound
-    endings = ((~sound, RESULTS.nonfinite), (~jnp.asarray(accurate), RESULTS.inaccurate))
-    result = first_that_holds(endings, RESULTS.successful)
+    statuses = ((~sound, RESULTS.nonfinite), (~jnp.asarray(accurate), RESULTS.inaccurate))
+    result = first_that_holds(statuses, RESULTS.successful)
     value = Subsample(
         indices=jnp.where(sound, indices, -1),
         discrepancy=void_unless_known(discrepancy, result),

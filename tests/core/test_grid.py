@@ -497,7 +497,7 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
     rng = np.random.default_rng(1)
     eps = np.finfo(DTYPE).eps
     few = Grid(order=64)
-    words = []
+    statuses = []
     for _ in range(60):
         X, (lengthscale, scale, noise) = points_and_problem(rng, dim)
         y = rng.normal(size=144).astype(DTYPE)
@@ -507,7 +507,7 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
             solution = kernax.condition(process, X, y, noise, solver=few, throw=False)
         if solution is None:
             continue
-        words.append(str(solution.result))
+        statuses.append(str(solution.result))
         if solution.result != kernax.RESULTS.successful:
             continue
         K = float(scale) * np.exp(-sum(squares_between(x, float(lengthscale)) for x in X.T) / 2)
@@ -516,8 +516,8 @@ def test_no_solve_is_called_a_success_whose_residual_is_large(dim):
         # Entries of K are rounded.
         rounding = 4 * eps * np.linalg.norm(K @ np.abs(a))
         assert np.linalg.norm(off) < 2 * eps ** (1 / 3) * np.linalg.norm(y) + rounding
-    assert words.count(str(kernax.RESULTS.successful)) > 15
-    assert len({*words}) > 1
+    assert statuses.count(str(kernax.RESULTS.successful)) > 15
+    assert len({*statuses}) > 1
 
 
 @needs_x64

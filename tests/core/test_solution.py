@@ -1,4 +1,4 @@
-"""How a solve ended: which of several endings it is."""
+"""How a solve ended: which of several statuses it has."""
 
 import warnings
 from pathlib import Path
@@ -15,22 +15,22 @@ from kernax.errors import ConditionWarning
 pytestmark = needs_x64  # once: no precision touches it
 
 
-def ending(first, second):
+def status(first, second):
     return first_that_holds(
         [(first, RESULTS.nonfinite), (second, RESULTS.successful)], otherwise=RESULTS.inaccurate
     )
 
 
-def test_the_first_ending_that_holds_comes_before_later_ones_and_the_last_before_none():
-    words = jax.vmap(ending)(
+def test_the_first_status_that_holds_comes_before_later_ones_and_the_last_before_none():
+    statuses = jax.vmap(status)(
         jnp.array([True, True, False, False]), jnp.array([True, False, True, False])
     )
-    assert list(words == RESULTS.nonfinite) == [True, True, False, False]
-    assert list(words == RESULTS.successful) == [False, False, True, False]
-    assert list(words == RESULTS.inaccurate) == [False, False, False, True]
+    assert list(statuses == RESULTS.nonfinite) == [True, True, False, False]
+    assert list(statuses == RESULTS.successful) == [False, False, True, False]
+    assert list(statuses == RESULTS.inaccurate) == [False, False, False, True]
 
 
-def test_a_result_without_an_ending_that_holds_is_left_as_it_was():
+def test_a_result_without_a_status_that_holds_is_left_as_it_was():
     result = jax.jit(lambda no: first_that_holds([(no, RESULTS.diverged)], RESULTS.not_psd))(False)
     assert result == RESULTS.not_psd
     assert first_that_holds([], otherwise=RESULTS.not_psd) == RESULTS.not_psd
@@ -44,9 +44,9 @@ def test_a_warning_names_the_line_of_a_user_whose_file_begins_like_the_package()
     assert caught[0].filename == file
 
 
-def batch(words, jitter):
-    result = jax.vmap(lambda ok: RESULTS.where(ok, RESULTS.successful, RESULTS.not_psd))(words)
-    return Solution(jnp.zeros(len(words)), result, {"jitter": jitter})
+def batch(succeeded, jitter):
+    result = jax.vmap(lambda ok: RESULTS.where(ok, RESULTS.successful, RESULTS.not_psd))(succeeded)
+    return Solution(jnp.zeros(len(succeeded)), result, {"jitter": jitter})
 
 
 def test_only_jitter_of_solves_that_succeeded_is_warned_of():

@@ -34,13 +34,13 @@ MOST_FOR_EIGENVALUES = 2000  # rows of a matrix with eigenvalues that take a sec
 
 
 # Enumerations of equinox may be extended, which type checkers reject.
-_Words: Any = lx.RESULTS
+_LineaxResults: Any = lx.RESULTS
 
 
 with warnings.catch_warnings(action="ignore"):
     # Equinox warns that lineax's text for success, which is empty, is replaced.
 
-    class _RESULTS(_Words):
+    class _RESULTS(_LineaxResults):
         """The status of a solve: the statuses of lineax, and further ones."""
 
         successful = "successful"
@@ -87,17 +87,17 @@ _ERRORS = {
 }
 
 
-def promoted(word: Any) -> Any:
+def promoted(status: Any) -> Any:
     """A status of lineax as one of `RESULTS`.
 
     This is `RESULTS.promote` without its look-up in a table, which fails inside `jax.shard_map`. An
     unknown status of a later lineax becomes `breakdown`.
     """
-    result = RESULTS.where(word == lx.RESULTS.successful, RESULTS.successful, RESULTS.breakdown)
+    result = RESULTS.where(status == lx.RESULTS.successful, RESULTS.successful, RESULTS.breakdown)
     for name in _ERRORS:
         if hasattr(lx.RESULTS, name):
             result = RESULTS.where(
-                word == getattr(lx.RESULTS, name), getattr(RESULTS, name), result
+                status == getattr(lx.RESULTS, name), getattr(RESULTS, name), result
             )
     return result
 
@@ -108,16 +108,16 @@ def void_unless_known(value: Any, result: Any) -> Any:
     return jax.tree.map(lambda leaf: where(unknown, jnp.full_like(leaf, jnp.nan), leaf), value)
 
 
-def first_that_holds(endings: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
+def first_that_holds(statuses: Sequence[tuple[Any, Any]], otherwise: Any) -> Any:
     """The status of the first pair with a true condition, or `otherwise` if there is none.
 
     Arguments:
-        endings: pairs of a condition (a boolean array) and a status, in order of precedence.
+        statuses: pairs of a condition (a boolean array) and a status, in order of precedence.
         otherwise: a status of `RESULTS`, or a result that is kept.
     """
     result = otherwise
-    for condition, word in reversed(endings):
-        result = tree_where(condition, word, result)  # RESULTS.where takes two operations
+    for condition, status in reversed(statuses):
+        result = tree_where(condition, status, result)  # RESULTS.where takes two operations
     return result
 
 
@@ -259,8 +259,8 @@ def _error(solution: Solution, hint: str, suspect: Callable[[], Suspect] | None)
         if eqx.is_array_like(figure) and np.shape(figure) == () and is_concrete(figure)
     ]
     figures = f"({', '.join(shown)})" if shown else ""
-    for word, error in _ERRORS.items():
-        result = getattr(RESULTS, word)
+    for name, error in _ERRORS.items():
+        result = getattr(RESULTS, name)
         if jnp.any(solution.result == result):
             of_matrix = ()
             if error is NotPSDError and suspect is not None:

@@ -356,7 +356,7 @@ def _inverse_root_jvp(primals, tangents):
     return jnp.diag(roots), slope * tangents[0]
 
 
-def ending_of(
+def status_of(
     problem: AbstractProblem,
     report: EigenReport,
     pairs: EigenPairs,
@@ -371,9 +371,9 @@ def ending_of(
         allowed: the number of negative eigenvalues that are allowed.
     """
     large = ~(report.residual <= 10 * accuracy(report.residual.dtype))
-    endings = (
+    statuses = (
         (~(finite & report.is_finite()), RESULTS.nonfinite),
         (report.negative > allowed, RESULTS.not_psd),
         (large, RESULTS.max_steps_reached if truncated else RESULTS.inaccurate),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    return first_that_holds(statuses, RESULTS.successful)

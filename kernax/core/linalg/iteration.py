@@ -93,7 +93,7 @@ class Iteration(eqx.Module):
         return Iteration(rtol, self.max_steps)
 
     def accurate_residual(self, dtype: Any) -> Float[Array, ""]:
-        """The largest relative residual of a valid solution: twice the tolerance, which `ending`
+        """The largest relative residual of a valid solution: twice the tolerance, which `status`
         allows if further steps would not help.
         """
         return 2 * self.tolerance(dtype)
@@ -115,7 +115,7 @@ class Iteration(eqx.Module):
 
         return lax.while_loop(unfinished, several_steps, method.first())
 
-    def ending(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
+    def status(self, residual: Array, stuck: Array, goal: Array | float) -> Any:
         """The status in lineax of an iteration with the best residual `residual`."""
         ended = lx.RESULTS.where(stuck, lx.RESULTS.breakdown, lx.RESULTS.max_steps_reached)
         close = residual <= jnp.where(stuck, 2, 1) * goal

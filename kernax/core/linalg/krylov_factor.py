@@ -29,7 +29,7 @@ from kernax.core.linalg.factorisation import (
 )
 from kernax.core.linalg.iteration import AbstractIterate, AbstractMethod, Best, Iteration
 from kernax.core.linalg.lanczos import Estimate
-from kernax.core.linalg.linear_solvers import AbstractIterativeFactor, ending_of_columns
+from kernax.core.linalg.linear_solvers import AbstractIterativeFactor, status_of_columns
 from kernax.core.linalg.preconditioners import Preconditioner, shift_of
 from kernax.core.operators.operators import AbstractGram, WeightedForm
 
@@ -245,7 +245,7 @@ class KrylovFactor(AbstractIterativeFactor):
             missing = max(0, B.shape[1] - start.shape[1])
             start = jnp.pad(start[:, : B.shape[1]].astype(B.dtype), ((0, 0), (0, missing)))
         X, results, steps = jax.vmap(self._column, 1, (1, 0, 0))(B, start)
-        return X, (ending_of_columns(results), {"steps": jnp.max(steps)})
+        return X, (status_of_columns(results), {"steps": jnp.max(steps)})
 
     def log_determinant(self):
         if self.determinant is None:
@@ -341,7 +341,7 @@ class KrylovFactor(AbstractIterativeFactor):
         last = self.iteration.run(system, _VERIFIED_EVERY)
         # x' solves (M / curvature) x' = b, where vector = b length largest.
         x = last.best.x * length / curvature * largest
-        return x, self.iteration.ending(last.best.residual, last.stuck, goal), last.steps
+        return x, self.iteration.status(last.best.residual, last.stuck, goal), last.steps
 
     def _measured(self, residual: Float[Array, " n"]) -> Float[Array, " n"]:
         """`S r` with the roots of the weights: the residual of `T a = b`, of which this system is

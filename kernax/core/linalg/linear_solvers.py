@@ -198,7 +198,7 @@ class AbstractIterativeFactor(AbstractFactor):
         return f"{self.name} has no {what}: use JitteredCholesky()"
 
 
-def ending_of_columns(results: Any) -> Any:
+def status_of_columns(results: Any) -> Any:
     """The first failure among the results of several columns, as a status."""
     failed = jnp.argmax(results != lx.RESULTS.successful)
     return promoted(jax.tree.map(lambda leaf: leaf[failed], results))
@@ -227,7 +227,7 @@ class SolverFactor(AbstractIterativeFactor):
 
         X, results, stats = jax.vmap(column, 1, (1, 0, 0))(B)
         largest = {name: jnp.max(value) for name, value in stats.items()}
-        return X, (ending_of_columns(results), largest)
+        return X, (status_of_columns(results), largest)
 
     def log_determinant(self):
         raise ValueError(self._refusal("determinant"))

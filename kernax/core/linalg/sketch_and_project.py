@@ -318,7 +318,7 @@ class SketchAndProject(AbstractSymmetricSolver):
             return solver._columns(system, B)
 
         best, lengths, stuck, sweeps = _sharing_blocks(solved)(arrays, vector)
-        result = self._iteration.ending(lengths, stuck, self.tolerance(vector.dtype))
+        result = self._iteration.status(lengths, stuck, self.tolerance(vector.dtype))
         return best, result, {"steps": sweeps}
 
     def _columns(

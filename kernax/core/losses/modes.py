@@ -70,11 +70,11 @@ def newton_fit(
     parameters = sum(map(jnp.sum, jax.tree.leaves(risk.loss)), jnp.zeros_like(risk.ridge))
     total = risk.ridge + jnp.sum(risk.weights) + jnp.sum(risk.y) + parameters
     is_known = jnp.isfinite(total) & is_finite(risk.gram)
-    endings = (
+    statuses = (
         (~is_known, RESULTS.nonfinite),
         (_has_no_minimum(y, loss, ridge, w, bias), RESULTS.diverged),
     )
-    result = first_that_holds(endings, result)
+    result = first_that_holds(statuses, result)
     x = void_unless_known(x, result)
     return Mode(x[:-1], x[-1], result, stats)
 

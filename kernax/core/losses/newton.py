@@ -204,12 +204,12 @@ def newton(
 
     end = lax.while_loop(lambda now: ~now.ended, again, begin)
     # The status of Newton's method, from its last step and the residual of the point.
-    endings = (
+    statuses = (
         (end.stationarity.within(bar), RESULTS.successful),
         (~end.finite, RESULTS.nonfinite),
         (end.stuck, RESULTS.inaccurate),
     )
-    result = first_that_holds(endings, RESULTS.max_steps_reached)
+    result = first_that_holds(statuses, RESULTS.max_steps_reached)
     objective = problem.objective(end.point)
     stats = {"steps": end.steps, "objective": objective, "residual": end.left}
     return end.point, result, stats

@@ -165,12 +165,12 @@ class Newton(eqx.Module):
         point = end.point
         stats = {"steps": end.steps, "products": end.products}
         stats |= {"residual": point.left, "objective": point.objective}
-        return Minimum(point.a, point.P, self._ending(end), stats)
+        return Minimum(point.a, point.P, self._status(end), stats)
 
-    def _ending(self, end: MinimumProgress) -> Any:
+    def _status(self, end: MinimumProgress) -> Any:
         """The status, from the last point alone if that is close."""
         point = end.point
-        endings = (
+        statuses = (
             (~jnp.all(jnp.isfinite(point.gradient)), RESULTS.nonfinite),
             (~point.P.exists, RESULTS.not_psd),
             (~(end.finite & jnp.isfinite(point.left)), RESULTS.nonfinite),
@@ -178,7 +178,7 @@ class Newton(eqx.Module):
             (end.products >= self.max_steps, RESULTS.max_steps_reached),
             (end.stuck, RESULTS.inaccurate),
         )
-        return first_that_holds(endings, RESULTS.max_steps_reached)
+        return first_that_holds(statuses, RESULTS.max_steps_reached)
 
     def step(self, now: MinimumProgress) -> MinimumProgress:
         """One step, solved only as exactly as is useful, and shortened where F would rise."""

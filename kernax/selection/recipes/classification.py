@@ -31,7 +31,7 @@ from kernax.supervised.smooth.logistic import kernel_logistic
 from kernax.supervised.smooth.softmax import kernel_softmax
 
 
-class MachineModel(Printed):
+class SVMModel(Printed):
     """A kernel, the price C of an error, and a slope: the parameters of a support vector machine
     that are learned.
 
@@ -53,7 +53,7 @@ def signs_of_columns(Y: Array | np.ndarray) -> Any:
 
 
 def fitted(
-    model: Model | MachineModel,
+    model: Model | SVMModel,
     X: PyTree,
     Y: Array,
     weights: Array | None = None,
@@ -72,7 +72,7 @@ def fitted(
 
 
 @eqx.filter_jit
-def fold_values(model: Model | MachineModel, X: PyTree, Y: Array, fold: Folds) -> Array:
+def fold_values(model: Model | SVMModel, X: PyTree, Y: Array, fold: Folds) -> Array:
     """Values at the rows that a fold scores, from the function fitted to its other rows."""
     X_learn = points_at(X, fold.learn)
     Y_learn = Y[fold.learn]
@@ -81,7 +81,7 @@ def fold_values(model: Model | MachineModel, X: PyTree, Y: Array, fold: Folds) -
 
 
 def fold_loss(
-    model: Model | MachineModel,
+    model: Model | SVMModel,
     X: PyTree,
     Y: Array,
     folds: Folds,
@@ -100,7 +100,7 @@ def fold_loss(
 
     def of_one(fold: Folds) -> Array:
         values = fold_values(model, X, Y, fold)
-        log_odds = values * model.slope if isinstance(model, MachineModel) else values
+        log_odds = values * model.slope if isinstance(model, SVMModel) else values
         # -log p(class_i | slope f(x_i)), f the function fitted to the other rows.
         losses = log_losses(log_odds, Y[fold.score])
         return jnp.sum(fold.score_weights * losses)
@@ -141,7 +141,7 @@ def calibrated_losses(values: Array, Y: Array) -> Float[Array, " n"]:
 
 
 def learn_classifier(
-    start: Model | MachineModel,
+    start: Model | SVMModel,
     X: PyTree,
     Y: Array,
     labels: np.ndarray,
@@ -162,7 +162,7 @@ def learn_classifier(
         groups: (d,) which columns of points share a lengthscale, as for `Learning`.
         trainable, progress: as for `choose`.
     """
-    losses_of = calibrated_losses if isinstance(start, MachineModel) else log_losses
+    losses_of = calibrated_losses if isinstance(start, SVMModel) else log_losses
     return choose(
         start,
         X,

@@ -159,12 +159,12 @@ def relevance_fold(model: ProcessModel, X: PyTree, y: Array, fold: Folds) -> Flo
     """The same for the relevance vector machine fitted to the other rows, with its own noise."""
     X_learn = points_at(X, fold.learn)
     weights = fold.learn_weights
-    machine = relevance_vector_machine(
+    rvm = relevance_vector_machine(
         model.kernel, X_learn, y[fold.learn], weights=weights, throw=False
     ).value
     points = points_at(X, fold.score)
-    variance = _by_rows(machine.variance, points) + machine.noise
-    return _densities_and_errors(y[fold.score], _by_rows(machine, points), variance)
+    variance = _by_rows(rvm.variance, points) + rvm.noise
+    return _densities_and_errors(y[fold.score], _by_rows(rvm, points), variance)
 
 
 _AT_ONCE = 100  # points: string kernels need much memory for each

@@ -15,8 +15,8 @@ from kernax.core.learner.learner_problem import check_targets
 from kernax.core.operators.operators import DenseGram
 from kernax.supervised.machines.box_problem import BoxProblem, DualPoint
 from kernax.supervised.machines.certificate import certificate
+from kernax.supervised.machines.dual_fit import fit_dual
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
-from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
 from kernax.supervised.machines.units import after_rescaling, rescaled_objectives
 
@@ -118,7 +118,7 @@ def _lasso(features, y, penalty, weights, bias, solver):
         total=None,
         scale=positive_or_one(largest),
     )
-    c, _, result, stats = machine(problem, solver)
+    c, _, result, stats = fit_dual(problem, solver)
     # The best b for given c is the mean of y_i - c.phi_i.
     b = centred.level - matmul(centred.centre, c)
 

@@ -26,8 +26,8 @@ from kernax.core.losses.loss_functions import (
 from kernax.core.losses.modes import newton_fit
 from kernax.core.operators.memory import Footprint
 from kernax.supervised.machines.box_problem import dual_of_loss, size_of_targets
+from kernax.supervised.machines.dual_fit import fit_dual
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
-from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
 
 _SMOOTH = Footprint("regularised_risk", 3.6, over_centres(", loss=loss"))
@@ -169,6 +169,6 @@ def _of_piecewise_linear_loss(problem, loss, ridge, bias, solver):
     gram = problem.gram()
     # Divided by the ridge: sum_i (w_i / ridge) L(y_i, f(x_i) + b) + 1/2 |f|^2.
     dual = dual_of_loss(gram, loss, y, w / ridge, bias, scale)
-    coefficients, b, result, stats = machine(dual, solver)
+    coefficients, b, result, stats = fit_dual(dual, solver)
     function = KernelExpansion(problem.kernel, problem.X, coefficients, b)
     return Solution(function, result, stats | problem.figures(gram))

@@ -43,8 +43,8 @@ from kernax.errors import ConditionWarning
 from kernax.supervised.machines.box_problem import BoxProblem, dual_of_loss, size_of_targets
 from kernax.supervised.machines.certificate import seen_indefinite
 from kernax.supervised.machines.doubled import DoubledGram
+from kernax.supervised.machines.dual_fit import fit_dual
 from kernax.supervised.machines.dual_solver import AbstractDualSolver, as_dual_solver
-from kernax.supervised.machines.machine import machine
 from kernax.supervised.machines.smo import SMO
 
 # Matrices of n x n numbers, and what to do where they do not fit.
@@ -174,7 +174,7 @@ def _svm(problem, C, bias, solver, start):
         scale = jnp.ones((), y.dtype)
         return dual_of_loss(operator, Hinge(), y, _bound(C, problem.weights), bias, scale)
 
-    return _machines(problem, dual_of, solver, start)
+    return _fit_columns(problem, dual_of, solver, start)
 
 
 def support_vector_regression(
@@ -234,7 +234,7 @@ def _support_vector_regression(problem, C, epsilon, bias, solver, start):
         scale = size_of_targets(y, problem.weights.values, bias)
         return dual_of_loss(operator, loss, y, _bound(C, problem.weights), bias, scale)
 
-    return _machines(problem, dual_of, solver, start)
+    return _fit_columns(problem, dual_of, solver, start)
 
 
 def one_class_svm(
@@ -297,7 +297,7 @@ def _one_class_svm(problem, nu, solver):
             inside=True,
         )
 
-    return _machines(problem, dual_of, solver, None)
+    return _fit_columns(problem, dual_of, solver, None)
 
 
 def _scale_without_targets(
@@ -428,7 +428,7 @@ def _nu_svm(problem, nu, solver):
         result = RESULTS.where(stop_gradient(finite), result, RESULTS.nonfinite)
         return *void_unless_known(function, result), result, stats | {"rho": rho}
 
-    return _machines(problem, dual_of, solver, None, with_unit_margin)
+    return _fit_columns(problem, dual_of, solver, None, with_unit_margin)
 
 
 def nu_support_vector_regression(
@@ -527,7 +527,7 @@ def _nu_support_vector_regression(problem, C, nu, solver):
         }
         return coefficients, (biases[0] + biases[1]) / 2, result, stats | figures
 
-    return _machines(problem, dual_of, solver, None, of_points)
+    return _fit_columns(problem, dual_of, solver, None, of_points)
 
 
 def _finished(solution: Solution, throw: bool, name: str, problem: LearnerProblem) -> Solution:
@@ -569,11 +569,11 @@ def _bound(C: Array, weights: AbstractWeights) -> Float[Array, " n"]:
     return jnp.where(hard, of_hard_margin, jnp.where(hard, 1, C) * w)
 
 
-def _machines(
+def _fit_columns(
     problem: LearnerProblem,
     dual_of: Callable[[AbstractGram, Array], BoxProblem],
     solver: AbstractDualSolver,
-    start: Float[Array, "n *machines"] | None,
+    start: Float[Array, "n *outputs"] | None,
     function_of: Callable | None = None,
 ) -> Solution[KernelExpansion]:
     """One SVM, or one for each column of y, over one Gram matrix.
@@ -587,7 +587,7 @@ def _machines(
     def fit(y, start):
         of_columns = problem.y.ndim == 2
         dual = dual_of(operator, y)
-        beta, bias, result, stats = machine(dual, solver, start, of_columns=of_columns)
+        beta, bias, result, stats = fit_dual(dual, solver, start, of_columns=of_columns)
         if function_of is not None:
             beta, bias, result, stats = function_of(beta, bias, result, stats)
         return beta, bias, result, stats

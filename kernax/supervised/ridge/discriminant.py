@@ -26,7 +26,7 @@ from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.learner_problem import check_problem
-from kernax.core.linalg.eigenproblem import AbstractProblem, ending_of, leading_pairs
+from kernax.core.linalg.eigenproblem import AbstractProblem, leading_pairs, status_of
 from kernax.core.linalg.solves import solve_by_lu
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
@@ -309,7 +309,7 @@ def _kernel_discriminant(problem, ridge):
     classes = _Classes.of(problem.y, problem.weights)
     separation = _Separation.of(gram.as_matrix(), problem.weights, classes, ridge)
     pairs, report = leading_pairs(separation, problem.y.shape[1] - 1)
-    result = ending_of(separation, report, pairs, is_finite(gram), truncated=False)
+    result = status_of(separation, report, pairs, is_finite(gram), truncated=False)
     # With B K (N K + ridge)^-1 z = l z the coefficients are a = (N K + ridge)^-1 z, and z^T K a = 1
     # is the condition a^T (K N K + ridge K) a = 1.
     known = (separation.coefficients(pairs.coefficients), pairs.values)

@@ -177,12 +177,12 @@ def ridge_of_problem(problem, ridge, bias, solver, options):
         # The residuals of both columns add up in the difference.
         most = 2 * accurate_residual(solver, a.dtype)
         # The result of a solve after the bias was eliminated; a success if the residual is small.
-        endings = (
+        statuses = (
             (result != RESULTS.successful, result),
             (~jnp.all(jnp.isfinite(b)), RESULTS.nonfinite),
             (~(residual <= most), RESULTS.inaccurate),
         )
-        result = first_that_holds(endings, RESULTS.successful)
+        result = first_that_holds(statuses, RESULTS.successful)
         stats = stats | {"residual": residual}
     else:
         a, result, stats = weighted_solve(system, rhs, solver, options=options)

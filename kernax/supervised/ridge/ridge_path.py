@@ -126,13 +126,13 @@ def _ridge_path(problem, ridges, bias):
 
 def _result(given: Array, exists: Array, finite: Array, accurate: Array) -> Any:
     """The status of one ridge."""
-    endings = (
+    statuses = (
         (~given, RESULTS.nonfinite),
         (~exists, RESULTS.not_psd),
         (~finite, RESULTS.nonfinite),
         (~accurate, RESULTS.inaccurate),
     )
-    return first_that_holds(endings, RESULTS.successful)
+    return first_that_holds(statuses, RESULTS.successful)
 
 
 def leave_one_out_path(

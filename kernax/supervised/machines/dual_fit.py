@@ -40,7 +40,7 @@ from kernax.supervised.machines.units import ProblemUnits, after_rescaling, resc
 _FINEST = 1e-6  # the finest tolerance that is tried, relative to the solver's own
 
 
-def machine(
+def fit_dual(
     problem: BoxProblem,
     solver: AbstractDualSolver,
     start: Float[Array, " n"] | None = None,
