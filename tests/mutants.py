@@ -318,8 +318,8 @@ BATCHES = {
         ),
         Mutant(  # nodes of a rule in single precision
             "core/losses/quadrature.py",
-            "np.linspace(-reach, reach, nodes or default)",
-            "np.linspace(-reach, reach, nodes or default, dtype=np.float32)",
+            "np.linspace(-reach, reach, n_nodes or default)",
+            "np.linspace(-reach, reach, n_nodes or default, dtype=np.float32)",
             "core/test_likelihoods.py"
             "::test_nodes_and_weights_of_quadrature_are_computed_in_float64_and_rounded_once"
             "[float64]",
@@ -464,8 +464,8 @@ BATCHES = {
         ),
         Mutant(  # a residual that moves away
             "supervised/machines/smo.py",
-            "residual = now.residual - problem.part_product(places, change)",
-            "residual = now.residual + problem.part_product(places, change)",
+            "residual = now.residual - problem.part_product(indices, change)",
+            "residual = now.residual + problem.part_product(indices, change)",
             "supervised/test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
         ),
         Mutant(  # steps beyond the last one

@@ -82,6 +82,9 @@ _CLASSES_IN_FILES: dict[type, str] = {
 }
 _FIELDS_IN_FILES: dict[type, dict[str, str]] = {
     ReductionPosteriorKernel: {"reduction": "explanation"},
+    posterior_parts.ComponentKernel: {"indices": "places"},
+    posterior_parts.ComponentUpdate: {"indices": "places"},
+    posterior_parts.OfTerms: {"indices": "places"},
 }
 
 Thing = TypeVar("Thing")

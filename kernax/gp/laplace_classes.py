@@ -102,11 +102,11 @@ class ClassPosteriorKernel(AbstractConditioned):
         return cast(x, self.weights.dtype)
 
 
-def entry_of(values: Float[Array, "c *rest"], place: ArrayLike) -> Float[Array, "*rest"]:
+def entry_of(values: Float[Array, "c *rest"], index: ArrayLike) -> Float[Array, "*rest"]:
     """The entry of the class with that index; NaN where there is none."""
-    place = jnp.asarray(place)
-    known = (place >= 0) & (place < len(values)) & (place == jnp.round(place))
-    return jnp.where(known, values[place.astype(int)], jnp.nan)
+    index = jnp.asarray(index)
+    known = (index >= 0) & (index < len(values)) & (index == jnp.round(index))
+    return jnp.where(known, values[index.astype(int)], jnp.nan)
 
 
 class ValueOfClass(eqx.Module):

@@ -32,7 +32,7 @@ class OfTerms(eqx.Module):
     """A point, or a batch of points, and the terms of the sum to evaluate there, together."""
 
     point: PyTree
-    places: tuple[int, ...] = eqx.field(static=True)
+    indices: tuple[int, ...] = eqx.field(static=True)
 
 
 class JointTerms(AbstractKernel):
@@ -41,7 +41,7 @@ class JointTerms(AbstractKernel):
     terms: tuple[AbstractKernel, ...] = data()
 
     def __call__(self, x, z):
-        shared = [term for i, term in enumerate(self.terms) if i in x.places and i in z.places]
+        shared = [term for i, term in enumerate(self.terms) if i in x.indices and i in z.indices]
         if not shared:
             return jnp.zeros((), dtype_of(x.point, z.point))
         return Sum(*shared)(x.point, z.point)
@@ -54,7 +54,7 @@ class JointTerms(AbstractKernel):
 
         def features(x: OfTerms) -> Array:
             of_terms = [part(x.point) for part in parts if part is not None]
-            return jnp.concatenate([v if i in x.places else 0 * v for i, v in enumerate(of_terms)])
+            return jnp.concatenate([v if i in x.indices else 0 * v for i, v in enumerate(of_terms)])
 
         return features
 
@@ -65,20 +65,20 @@ class ComponentKernel(AbstractConditioned):
 
     Attributes:
         joint: the posterior covariance of all terms.
-        places: S.
+        indices: S.
     """
 
     joint: AbstractPosterior = data()
-    places: tuple[int, ...] = eqx.field(static=True, kw_only=True)
+    indices: tuple[int, ...] = eqx.field(static=True, kw_only=True)
 
     def __call__(self, x, z):
-        u = OfTerms(x, self.places)
-        return self.joint(u, u if z is x else OfTerms(z, self.places))
+        u = OfTerms(x, self.indices)
+        return self.joint(u, u if z is x else OfTerms(z, self.indices))
 
     def without_observations(self):
         joint = self.joint.without_observations()
         assert isinstance(joint, JointTerms)
-        return _sum_of_terms(joint.terms, self.places)
+        return _sum_of_terms(joint.terms, self.indices)
 
     def point(self, x):
         check_one_point(x, self.joint.points.point)
@@ -89,17 +89,17 @@ class ComponentKernel(AbstractConditioned):
 
     def explicit_features(self):
         phi = self.joint.explicit_features()
-        return None if phi is None else lambda x: phi(OfTerms(x, self.places))
+        return None if phi is None else lambda x: phi(OfTerms(x, self.indices))
 
 
 class ComponentUpdate(eqx.Module):
     """The update of the mean of some terms by later observations: `c(f_S(x), f(X)) a`."""
 
     update: KernelExpansion
-    places: tuple[int, ...] = eqx.field(static=True)
+    indices: tuple[int, ...] = eqx.field(static=True)
 
     def __call__(self, x: PyTree) -> Array:
-        return self.update(OfTerms(x, self.places))
+        return self.update(OfTerms(x, self.indices))
 
 
 def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianProcess:
@@ -143,12 +143,12 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
         )
     count = len(summands)
     several: list[Any] = list(terms) if isinstance(terms, (tuple, list, range)) else [terms]
-    if not several or not all(_is_place(i, count) for i in several):
+    if not several or not all(_is_index(i, count) for i in several):
         raise ValueError(
             f"terms must be the index of one of {count} terms, from 0 to {count - 1}, or several "
             f"indices, but is {terms!r}"
         )
-    places = tuple(sorted({int(i) % count for i in several}))
+    indices = tuple(sorted({int(i) % count for i in several}))
     everything = tuple(range(count))
 
     def joint(kernel: AbstractKernel) -> Any:
@@ -157,11 +157,11 @@ def component(process: GaussianProcess, terms: int | Sequence[int]) -> GaussianP
     first, *later = updates
     # E f_S(x) = k_S(x, X) a, a the coefficients of the mean of f. Later observations at X' add
     # c(f_S(x), f(X')) a', c the covariance before them.
-    own = _without_bias(first, _sum_of_terms(summands, places), first.points)
+    own = _without_bias(first, _sum_of_terms(summands, indices), first.points)
     for update in later:
         added = _without_bias(update, joint(update.kernel), OfTerms(update.points, everything))
-        own = ShiftedMean(own, ComponentUpdate(added, places))
-    return GaussianProcess(ComponentKernel(joint(process.covariance), places=places), own)
+        own = ShiftedMean(own, ComponentUpdate(added, indices))
+    return GaussianProcess(ComponentKernel(joint(process.covariance), indices=indices), own)
 
 
 class WeightSpace(Printed):
@@ -306,14 +306,14 @@ def _without_bias(f: KernelExpansion, kernel: AbstractKernel, points: PyTree) ->
     return KernelExpansion(kernel, points, f.coefficients, jnp.zeros_like(f.bias))
 
 
-def _sum_of_terms(terms: Sequence[AbstractKernel], places: tuple[int, ...]) -> AbstractKernel:
-    return terms[places[0]] if len(places) == 1 else Sum(*(terms[place] for place in places))
+def _sum_of_terms(terms: Sequence[AbstractKernel], indices: tuple[int, ...]) -> AbstractKernel:
+    return terms[indices[0]] if len(indices) == 1 else Sum(*(terms[index] for index in indices))
 
 
-def _is_place(i: Any, count: int) -> bool:
+def _is_index(i: Any, count: int) -> bool:
     """Whether it is an integer that is the index of a term, from either end."""
     try:
-        place = operator.index(i)
+        index = operator.index(i)
     except (TypeError, jax.errors.TracerIntegerConversionError):
         return False
-    return not isinstance(i, bool) and place in range(-count, count)
+    return not isinstance(i, bool) and index in range(-count, count)

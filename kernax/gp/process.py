@@ -151,7 +151,7 @@ def as_process(process: Any) -> GaussianProcess:
     return process
 
 
-def with_the_mean_in_the_process(name: str, place: int = 0) -> Callable:
+def with_the_mean_in_the_process(name: str, position: int = 0) -> Callable:
     """For `translated`: converts calls as of 0.2, with a kernel at that position and `mean=`."""
 
     def translate(*args, **kwargs):
@@ -159,9 +159,9 @@ def with_the_mean_in_the_process(name: str, place: int = 0) -> Callable:
             return None
         given = dict(kwargs)
         mean = given.pop("mean")
-        if len(args) > place:
-            process = GaussianProcess(args[place], mean)
-            args = (*args[:place], process, *args[place + 1 :])
+        if len(args) > position:
+            process = GaussianProcess(args[position], mean)
+            args = (*args[:position], process, *args[position + 1 :])
         else:
             kernel = given.pop("kernel", None)
             given["process"] = GaussianProcess(kernel, mean)

@@ -83,9 +83,9 @@ class AbstractPointwiseRule(AbstractSiteRule):
         # each argument alone: one tangent of ones gives the derivatives of all points in an
         # argument.
 
-        def along(place: int) -> Array:
+        def along(index: int) -> Array:
             tangents = list(map(jnp.zeros_like, arguments))
-            tangents[place] = jnp.ones_like(arguments[place])
+            tangents[index] = jnp.ones_like(arguments[index])
             _, slopes = jax.jvp(update, arguments, tuple(tangents))
             return slopes
 
@@ -94,7 +94,7 @@ class AbstractPointwiseRule(AbstractSiteRule):
         # precision)` and `d variance = -C^2 d precision`, squared entry by entry (Opper & Winther
         # 2005).
         by_precision, by_shift, by_mean, by_variance = [
-            along(place) for place in range(len(arguments))
+            along(index) for index in range(len(arguments))
         ]
         C = q.covariance
 

@@ -250,9 +250,9 @@ class _VariationalFit(eqx.Module):
     key: Key[Array, ""]
     batch_size: int = eqx.field(static=True)
 
-    def batch(self, places: Int[Array, " b"]) -> Batch:
-        X = points_at(self.problem.X, places)
-        return Batch(X, self.problem.y[places], self.problem.weights.values[places])
+    def batch(self, indices: Int[Array, " b"]) -> Batch:
+        X = points_at(self.problem.X, indices)
+        return Batch(X, self.problem.y[indices], self.problem.weights.values[indices])
 
     @property
     def takes_all(self) -> bool:
@@ -298,15 +298,15 @@ def _advanced(fit: _VariationalFit, state: _VariationalState) -> _VariationalSta
     # The order of the points, drawn again once all were used, and the indices of a batch.
     if fit.takes_all:
         order = state.order
-        places = state.order
+        indices = state.order
     else:
         turn = state.step % (fit.problem.n // fit.batch_size)
         key = jax.random.fold_in(fit.key, state.step)
         again = partial(jax.random.permutation, key)
         order = lax.cond(turn == 0, again, lambda order: order, state.order)
         first = turn * fit.batch_size
-        places = lax.dynamic_slice_in_dim(order, first, fit.batch_size)
-    batch = fit.batch(places)
+        indices = lax.dynamic_slice_in_dim(order, first, fit.batch_size)
+    batch = fit.batch(indices)
 
     def objective(theta: list[Array]) -> tuple[Array, tuple[SparseModel, BatchMarginals]]:
         # (n / b) sum_i w_i E[-log p(y_i | f_i)] + KL(q | N(0, I)), i in the batch of b points, over
@@ -401,14 +401,14 @@ def _bound_of_all(fit: _VariationalFit, model: SparseModel, q: InducingNormal) -
     n = fit.problem.n
     b = fit.batch_size
     # ceil(n / b) batches of b indices.
-    places = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)
+    indices = jnp.arange(-(-n // b) * b, dtype=jnp.int32).reshape(-1, b)
 
-    def of_batch(places: Int[Array, " b"]) -> Float[Array, ""]:
+    def of_batch(indices: Int[Array, " b"]) -> Float[Array, ""]:
         # The last batch repeats the last point, with weight zero.
-        batch = fit.batch(jnp.minimum(places, n - 1))
-        weights = jnp.where(places < n, batch.weights, 0)
+        batch = fit.batch(jnp.minimum(indices, n - 1))
+        weights = jnp.where(indices < n, batch.weights, 0)
         batch = Batch(batch.X, batch.y, weights)
         return batch_loss(model, marginals(model, q, batch.X), batch)
 
     # sum_i w_i E[log p(y_i | f_i)] - KL(q | N(0, I)).
-    return -jnp.sum(lax.map(of_batch, places)) - q.divergence()
+    return -jnp.sum(lax.map(of_batch, indices)) - q.divergence()

@@ -21,7 +21,7 @@ from kernax.gp.means import means_at
 from kernax.gp.process import GaussianProcess, as_process, with_the_mean_in_the_process
 
 
-@translated(with_the_mean_in_the_process("warm_started", place=1))
+@translated(with_the_mean_in_the_process("warm_started", position=1))
 @renamed(kernel="process")
 def warm_started(
     solver: ConjugateGradient,

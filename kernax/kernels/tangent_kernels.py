@@ -24,7 +24,7 @@ from kernax.kernels.matrices import check_symmetric, matrix_or_none
 
 def _gradients(model: Any, x: PyTree) -> list[Array]:
     """The derivative of every output of `model(x)` in each parameter: arrays (*outputs, *shape)."""
-    places = {entry.place for entry in parameters(model)}
+    indices = {entry.leaf_index for entry in parameters(model)}
     leaves, structure = jax.tree.flatten(model)
 
     def at(learned: dict[int, Array]) -> Array:
@@ -32,8 +32,8 @@ def _gradients(model: Any, x: PyTree) -> list[Array]:
             structure, [learned.get(i, leaf) for i, leaf in enumerate(leaves)]
         )(x)
 
-    slopes = jax.jacrev(at)({place: leaves[place] for place in places})
-    return [slopes[place] for place in sorted(places)]
+    slopes = jax.jacrev(at)({index: leaves[index] for index in indices})
+    return [slopes[index] for index in sorted(indices)]
 
 
 def _check_has_parameters(model: Any, name: str) -> None:

@@ -66,21 +66,21 @@ class OrthonormalBasis(eqx.Module):
         )
         return solved[:, 0]
 
-    def with_point(self, place: Int[Array, ""], at: Coordinates) -> "OrthonormalBasis":
+    def with_point(self, index: Int[Array, ""], at: Coordinates) -> "OrthonormalBasis":
         """The basis with one more point, in the first free slot; unchanged if that is the
         capacity.
         """
-        return OrthonormalBasis(self.upper.at[:, place].set(full_row(place, at), mode="drop"))
+        return OrthonormalBasis(self.upper.at[:, index].set(full_row(index, at), mode="drop"))
 
 
-def full_row(place: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
+def full_row(index: Int[Array, ""], at: Coordinates) -> Float[Array, " m"]:
     """The coordinates of `k(x, .)` once its point is in that slot; those of its projection if the
     slot is the capacity.
     """
     # The next row of L: L^-1 k(X, x), and sqrt(k(x, x) - |L^-1 k(X, x)|^2) on the diagonal. The
     # root is not used at a rest <= 0, where the slot is the capacity.
     height = jnp.sqrt(positive_or_one(at.rest))
-    return at.inside.at[place].set(height, mode="drop")
+    return at.inside.at[index].set(height, mode="drop")
 
 
 def empty_basis(support: Support) -> OrthonormalBasis:

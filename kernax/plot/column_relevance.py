@@ -108,8 +108,8 @@ def _lengthscales_of(model: PyTree, d: int) -> dict[str, np.ndarray]:
     """
     found = [
         (type(kernel).__name__, lengths)
-        for kernel, places in _kernels_of(model, np.arange(d))
-        if (lengths := _over_columns(kernel, places, d)) is not None
+        for kernel, indices in _kernels_of(model, np.arange(d))
+        if (lengths := _over_columns(kernel, indices, d)) is not None
     ]
     names = [name for name, _ in found]
     terms = {}
@@ -119,7 +119,7 @@ def _lengthscales_of(model: PyTree, d: int) -> dict[str, np.ndarray]:
     return terms
 
 
-def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+def _kernels_of(node: PyTree, indices: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
     """The kernels that have lengthscales, each with the columns that it uses."""
     is_leaf = lambda part: isinstance(part, On) or _has_lengthscale(part)
     for part in jax.tree.leaves(node, is_leaf=is_leaf):
@@ -127,15 +127,15 @@ def _kernels_of(node: PyTree, places: np.ndarray) -> Iterator[tuple[Any, np.ndar
             # The columns that it chooses; the key of a part leaves all of them.
             where = part.where if isinstance(part.where, (str, slice)) else np.asarray(part.where)
             try:
-                inside = places if isinstance(where, str) else np.atleast_1d(places[where])
+                inside = indices if isinstance(where, str) else np.atleast_1d(indices[where])
             except IndexError:
                 raise ValueError(
-                    f"On(kernel, {part.where!r}) chooses dimensions that {len(places)} columns do "
+                    f"On(kernel, {part.where!r}) chooses dimensions that {len(indices)} columns do "
                     "not have"
                 ) from None
             yield from _kernels_of(part.kernel, inside)
         elif _has_lengthscale(part):
-            yield part, places
+            yield part, indices
 
 
 def _has_lengthscale(part: Any) -> bool:
@@ -143,7 +143,7 @@ def _has_lengthscale(part: Any) -> bool:
     return isinstance(part, AbstractKernel) and is_named
 
 
-def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
+def _over_columns(kernel: Any, indices: np.ndarray, d: int) -> np.ndarray | None:
     """Lengthscales (d,), NaN for columns that a kernel does not use; None if it has one for all
     columns. Raises ValueError for another number of them.
     """
@@ -154,15 +154,15 @@ def _over_columns(kernel: Any, places: np.ndarray, d: int) -> np.ndarray | None:
             lengths = 1 / np.linalg.norm(np.asarray(kernel.factor, float) / inner, axis=0)
     else:
         lengths = np.asarray(kernel.lengthscale, float)
-    if lengths.size == 1 and len(places) == d > 1:
+    if lengths.size == 1 and len(indices) == d > 1:
         return None
-    if lengths.shape not in ((), (1,), (len(places),)):
+    if lengths.shape not in ((), (1,), (len(indices),)):
         raise ValueError(
-            f"the lengthscales of {type(kernel).__name__} must have shape ({len(places)},), one "
+            f"the lengthscales of {type(kernel).__name__} must have shape ({len(indices)},), one "
             f"for each column that it uses, but have shape {lengths.shape}"
         )
     everywhere = np.full(d, np.nan)
-    everywhere[places] = lengths
+    everywhere[indices] = lengths
     return everywhere
 
 

@@ -81,8 +81,8 @@ class KernelLogisticClassifier(LogOddsClassifier):
         "KernelLogisticClassifier(kernel='linear'))"
     )
 
-    def _fit_rows(self, rows, X, places):
-        targets = self._signs_or_columns(places)
+    def _fit_rows(self, rows, X, class_indices):
+        targets = self._signs_or_columns(class_indices)
         if self.n_centres is None:
             learner = kernel_logistic if len(self.classes_) == 2 else kernel_softmax
             given = {"bias": self.fit_intercept, "max_steps": self.max_iter}
@@ -96,7 +96,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         self.dual_coef_ = np.asarray(self.function_.coefficients)
         self.intercept_ = np.asarray(self.function_.bias)
 
-    def _kernel_to_fit(self, kernel, points, places, weights):
+    def _kernel_to_fit(self, kernel, points, class_indices, weights):
         """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `alpha_`."""
         check_centres(self)
         if self.n_centres is not None and len(self.classes_) > 2:
@@ -108,7 +108,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         self.alpha_ = self.alpha
         if not self._is_learned:
             return kernel
-        model = self._learned(Model(kernel, self.alpha), points, places)
+        model = self._learned(Model(kernel, self.alpha), points, class_indices)
         self.alpha_ = float(model.ridge)
         return model.kernel
 
@@ -139,11 +139,11 @@ class ImportVectorClassifier(LogOddsClassifier):
     tol: float = 1e-3
     max_vectors: int = 100
 
-    def _fit_rows(self, rows, X, places):
+    def _fit_rows(self, rows, X, class_indices):
         check_penalty(self.alpha)
         solution = rows.fit(
             import_vector_machine,
-            rows.column(self._signs_or_columns(places)),
+            rows.column(self._signs_or_columns(class_indices)),
             self.alpha,
             bias=self.fit_intercept,
             max_vectors=self.max_vectors,

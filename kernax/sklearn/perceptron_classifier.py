@@ -62,14 +62,18 @@ class KernelPerceptron(LabelEstimator):
     def fit(self, X, y):
         """Passes over rows and labels y (n,), from the start."""
         check_count(self.max_iter, "max_iter")
-        X, places, _ = self._checked_labels(X, y, None)
+        X, class_indices, _ = self._checked_labels(X, y, None)
         self._begin(X)
         points, *_ = self._new_points(X)
         orders = check_random_state(self.random_state)
         for epoch in range(self.max_iter):
-            order = orders.permutation(len(places)) if self.shuffle else np.arange(len(places))
+            order = (
+                orders.permutation(len(class_indices))
+                if self.shuffle
+                else np.arange(len(class_indices))
+            )
             self.n_iter_ = epoch + 1
-            if not self._pass(points_at(points, order), places[order]):
+            if not self._pass(points_at(points, order), class_indices[order]):
                 break
         return self
 
@@ -92,8 +96,8 @@ class KernelPerceptron(LabelEstimator):
                 f"y holds {unknown[0]}, which is not among the classes so far: "
                 f"{', '.join(map(str, self.classes_))}"
             )
-        places = np.searchsorted(self.classes_, y)
-        self._pass(points_at(points, np.arange(len(y))), places)
+        class_indices = np.searchsorted(self.classes_, y)
+        self._pass(points_at(points, np.arange(len(y))), class_indices)
         return self
 
     def _begin(self, X):
@@ -102,11 +106,11 @@ class KernelPerceptron(LabelEstimator):
         self._states = None
         self.t_ = 0
 
-    def _pass(self, points, places):
+    def _pass(self, points, class_indices):
         """Shows all rows once to each function, and returns the number of mistakes."""
-        n = len(places)
+        n = len(class_indices)
         size = padded_size(n)
-        signs = self._columns_of_signs(places)
+        signs = self._columns_of_signs(class_indices)
         states = self._states or (None,) * len(signs)
         with self._computing():
             stack = jax.tree.map(jnp.asarray, repeated(points, size))

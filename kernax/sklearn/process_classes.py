@@ -75,25 +75,25 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
             return ConstantKernel(1.0, "fixed") * TheirRBF(1.0, "fixed")
         return self.kernel
 
-    def _fit_rows(self, rows, X, places):
+    def _fit_rows(self, rows, X, class_indices):
         """Fits labels with powers of their likelihoods as weights."""
-        found = [self._posterior(rows, targets) for targets in self._targets(places)]
+        found = [self._posterior(rows, targets) for targets in self._targets(class_indices)]
         self.posterior_ = found[0] if len(found) == 1 else tuple(found)
         self.log_marginal_likelihood_value_ = float(np.mean([p.log_evidence for p in found]))
         self.n_classes_ = len(self.classes_)
         self.X_train_ = X
-        self._fitted_targets = places
+        self._fitted_targets = class_indices
         self.kernel_ = self._shown(self.kernel_, 1.0)
 
-    def _targets(self, places):
+    def _targets(self, class_indices):
         """The targets of each process: signs (n,), or one-hot columns (n, c) for all classes at
         once.
         """
         if self.multi_class not in _WAYS:
             raise ValueError(f"multi_class must be one of {_WAYS}, but is {self.multi_class!r}")
         if len(self.classes_) > 2 and self.multi_class == "softmax":
-            return [self._columns(places)]
-        return self._columns_of_signs(places)
+            return [self._columns(class_indices)]
+        return self._columns_of_signs(class_indices)
 
     def _likelihood(self, targets):
         return Bernoulli() if targets.ndim == 1 else Categorical()
@@ -109,7 +109,7 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         )
         return rows.restored(solution.value)
 
-    def _kernel_to_fit(self, kernel, points, places, weights):
+    def _kernel_to_fit(self, kernel, points, class_indices, weights):
         """The kernel; with `learn=` the one with the largest mean evidence of all processes."""
         if self._noise:
             raise ValueError(
@@ -124,8 +124,8 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         if isinstance(self._given_kernel, TheirKernel):
             if len(self._given_kernel.theta) == 0:
                 return kernel
-            return self._learned_parts(points, places, weights).kernel
-        columns = self._targets(places)
+            return self._learned_parts(points, class_indices, weights).kernel
+        columns = self._targets(class_indices)
         start = LatentModel(kernel, self._likelihood(columns[0]))
         free = self._free(start)
 
@@ -146,8 +146,8 @@ class GaussianProcessClassifier(ProcessEstimator, KernelClassifier):
         )
         return solution.value.kernel
 
-    def _theta_loss(self, kernel, points, places, weights, /):
-        columns = self._targets(places)
+    def _theta_loss(self, kernel, points, class_indices, weights, /):
+        columns = self._targets(class_indices)
         likelihood = self._likelihood(columns[0])
         args = points, jnp.asarray(np.stack(columns)), weights
         return ThetaLoss(

@@ -90,9 +90,9 @@ class RelevanceVectorClassifier(_RelevanceMachine, KernelClassifier):
     fit_intercept: bool = True
     max_vectors: int | None = None
 
-    def _fit_rows(self, rows, X, places):
+    def _fit_rows(self, rows, X, class_indices):
         likelihood = Bernoulli() if len(self.classes_) == 2 else Categorical()
-        self._fit_vectors(rows, X, self._signs_or_columns(places), likelihood=likelihood)
+        self._fit_vectors(rows, X, self._signs_or_columns(class_indices), likelihood=likelihood)
 
     def decision_function(self, X):
         """Log odds of `predict_proba` (m,), or the log probabilities of each class (m, classes)."""

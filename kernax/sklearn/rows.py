@@ -39,10 +39,10 @@ def padded_size(n: int) -> int:
     return -(-n // step) * step
 
 
-class Places(eqx.Module):
+class RowIndices(eqx.Module):
     """Indices of rows of a Gram matrix as points; `unit` gives them their precision."""
 
-    place: Int[Array, "*n"]
+    index: Int[Array, "*n"]
     unit: Float[Array, "*n"]
 
 
@@ -70,7 +70,7 @@ class GramOf(AbstractKernel):
     mirrors = True
 
     def __call__(self, x, z):
-        return self.K[x.place, z.place]
+        return self.K[x.index, z.index]
 
 
 @name_of.register
@@ -115,9 +115,9 @@ class Rows:
         # Rows of the padding have no weight.
         of_all = np.zeros(size, dtype)
         of_all[:n] = 1 if weights is None else weights
-        places = Places(jnp.asarray(np.arange(size)), jnp.asarray(np.ones(size, dtype)))
+        indices = RowIndices(jnp.asarray(np.arange(size)), jnp.asarray(np.ones(size, dtype)))
         return Rows(
-            kernel, points, n, of_all, GramOf(gram(kernel, points), Word(word)), places, dtype
+            kernel, points, n, of_all, GramOf(gram(kernel, points), Word(word)), indices, dtype
         )
 
     @property
@@ -145,11 +145,11 @@ class Rows:
     def some(self, rows: np.ndarray) -> "Rows":
         """Some of the rows, by their numbers."""
         size = padded_size(len(rows))
-        places = repeated(rows, size)
-        chosen = self.own_weights[places]
+        indices = repeated(rows, size)
+        chosen = self.own_weights[indices]
         chosen[len(rows) :] = 0
-        points = points_at(self.points, places)
-        given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[places]), self.given)
+        points = points_at(self.points, indices)
+        given = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[indices]), self.given)
         return Rows(self.kernel, points, len(rows), chosen, self.given_kernel, given, self.dtype)
 
     def restored(self, value: Any) -> Any:
@@ -160,12 +160,12 @@ class Rows:
         def swapped(node: Any) -> Any:
             if isinstance(node, GramOf):
                 return self.kernel
-            if isinstance(node, Places):
-                place = np.asarray(node.place)
-                return jax.tree.map(lambda leaf: jnp.asarray(leaf[place]), self.points)
+            if isinstance(node, RowIndices):
+                index = np.asarray(node.index)
+                return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.points)
             return node
 
-        return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, Places)))
+        return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, RowIndices)))
 
 
 def without_padding(function: KernelExpansion, n: int) -> KernelExpansion:

@@ -39,8 +39,8 @@ def _check_has_sigmoids(estimator) -> None:
         raise NotFittedError("predict_proba is not available when fitted with probability=False")
 
 
-def _of_pair(places, pair):
-    return np.flatnonzero(np.isin(places, pair))
+def _of_pair(class_indices, pair):
+    return np.flatnonzero(np.isin(class_indices, pair))
 
 
 class _OfPairs(SupportVectors, KernelClassifier):
@@ -54,7 +54,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
     def _needs_every_class(self):
         return True  # some pairs of classes would contain a single class
 
-    def _fit_rows(self, rows, X, places):
+    def _fit_rows(self, rows, X, class_indices):
         if self.decision_function_shape not in _SHAPES:
             raise ValueError(
                 f"decision_function_shape must be one of {_SHAPES}, but is "
@@ -63,10 +63,12 @@ class _OfPairs(SupportVectors, KernelClassifier):
         self.n_iter_ = np.empty(0, np.int32)
         self.fit_status_ = 0
         two = len(self.classes_) == 2
-        problems = [(rows, self._signs(places))] if two else self._problems(rows, places)
+        problems = (
+            [(rows, self._signs(class_indices))] if two else self._problems(rows, class_indices)
+        )
         fits = [self._fit_signs(few, signs) for few, signs in problems]
         functions = [f for f, _ in fits]
-        function = functions[0] if two else self._joined(functions, rows, places)
+        function = functions[0] if two else self._joined(functions, rows, class_indices)
         self.function_ = rows.restored(function)
         # Those of an earlier fit belong to another function.
         vars(self).pop("sigmoids_", None)
@@ -74,7 +76,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
             self.sigmoids_ = tuple(
                 self._sigmoid(few, signs, C) for (few, signs), (_, C) in zip(problems, fits)
             )
-        self._set_attributes(X, places)
+        self._set_attributes(X, class_indices)
 
     def _solved(self, solution):
         """The function of two classes; counts the steps."""
@@ -86,20 +88,20 @@ class _OfPairs(SupportVectors, KernelClassifier):
         """The indices in `classes_` of every two classes."""
         return list(itertools.combinations(range(len(self.classes_)), 2))
 
-    def _problems(self, rows, places):
+    def _problems(self, rows, class_indices):
         """For each pair the rows of its two classes, and +1 for the first of them."""
-        chosen = [_of_pair(places, pair) for pair in self._pairs()]
+        chosen = [_of_pair(class_indices, pair) for pair in self._pairs()]
         signs = [
-            np.where(places[some] == first, 1, -1).astype(self._dtype)
+            np.where(class_indices[some] == first, 1, -1).astype(self._dtype)
             for some, (first, _) in zip(chosen, self._pairs())
         ]
         return [(rows.some(some), sign) for some, sign in zip(chosen, signs)]
 
-    def _joined(self, functions, rows, places):
+    def _joined(self, functions, rows, class_indices):
         """One function with an output for each pair, positive for the first of its classes."""
         coefficients = np.zeros((rows.size, len(functions)), self._dtype)
         for number, (f, pair) in enumerate(zip(functions, self._pairs())):
-            chosen = _of_pair(places, pair)
+            chosen = _of_pair(class_indices, pair)
             coefficients[chosen, number] = np.asarray(f.coefficients)[: len(chosen)]
         biases = jnp.stack([f.bias for f in functions])
         return KernelExpansion(rows.given_kernel, rows.given, jnp.asarray(coefficients), biases)
@@ -112,17 +114,17 @@ class _OfPairs(SupportVectors, KernelClassifier):
         values = rows.fit(svm_leave_one_out, signs, C, solver=solver_of(self, capped=False))
         return platt(values, signs, weights=rows.weights).value
 
-    def _set_attributes(self, X, places):
+    def _set_attributes(self, X, class_indices):
         """Sets the attributes of scikit-learn's SVC, in its order: by class, then by row."""
-        coefficients = np.asarray(self.function_.coefficients).reshape(len(places), -1)
+        coefficients = np.asarray(self.function_.coefficients).reshape(len(class_indices), -1)
         rows = np.flatnonzero(coefficients.any(axis=1))
-        self._set_support(X, rows[np.argsort(places[rows], kind="stable")])
-        of_support = places[self.support_]
+        self._set_support(X, rows[np.argsort(class_indices[rows], kind="stable")])
+        of_support = class_indices[self.support_]
         self.n_support_ = np.bincount(of_support, minlength=len(self.classes_)).astype(np.int32)
         self.intercept_ = np.atleast_1d(np.asarray(self.function_.bias))
-        self.dual_coef_ = self._as_rows(self._dual_coef(coefficients, places))
+        self.dual_coef_ = self._as_rows(self._dual_coef(coefficients, class_indices))
 
-    def _dual_coef(self, coefficients, places):
+    def _dual_coef(self, coefficients, class_indices):
         """(classes - 1, vectors): the coefficients of each vector against every other class."""
         if len(self.classes_) == 2:
             return coefficients[self.support_].T
@@ -130,7 +132,7 @@ class _OfPairs(SupportVectors, KernelClassifier):
         dual = np.zeros((count - 1, len(self.support_)), self._dtype)
         for number, (first, second) in enumerate(self._pairs()):
             values = coefficients[self.support_, number]
-            of_support = places[self.support_]
+            of_support = class_indices[self.support_]
             dual[second - 1, of_support == first] = values[of_support == first]
             dual[first, of_support == second] = values[of_support == second]
         return dual
@@ -245,12 +247,12 @@ class SVC(_OfPairs):
 
     _learns_by = "cross_validation"
 
-    def _kernel_to_fit(self, kernel, points, places, weights):
+    def _kernel_to_fit(self, kernel, points, class_indices, weights):
         """The kernel; with `learn=` the one with the smallest log loss on folds. Sets `C_`."""
         self.C_ = self.C
         if not self._is_learned:
             return kernel
-        model = self._learned(SVMModel(kernel, self.C), points, places)
+        model = self._learned(SVMModel(kernel, self.C), points, class_indices)
         self.C_ = float(model.C)
         return model.kernel
 

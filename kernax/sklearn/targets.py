@@ -87,18 +87,18 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
                     "such rows out"
                 )
         check_classification_targets(y)
-        self.classes_, places = np.unique(y, return_inverse=True)
+        self.classes_, class_indices = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but y holds one class: "
                 f"{str(self.classes_[0])!r}"
             )
         if sample_weight is not None:
-            self._check_weighted(places[np.asarray(sample_weight) > 0])
-        return X, places, sample_weight
+            self._check_weighted(class_indices[np.asarray(sample_weight) > 0])
+        return X, class_indices, sample_weight
 
-    def _check_weighted(self, places: np.ndarray) -> None:
-        present = np.unique(places)
+    def _check_weighted(self, class_indices: np.ndarray) -> None:
+        present = np.unique(class_indices)
         if len(present) == 1:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but all rows of positive "
@@ -115,22 +115,24 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         """Labels (m,): of the class with the largest value."""
         return self._labels(self.decision_function(X))
 
-    def _columns(self, places: np.ndarray) -> np.ndarray:
+    def _columns(self, class_indices: np.ndarray) -> np.ndarray:
         """One-hot columns (n, classes)."""
-        return (places[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
+        return (class_indices[:, None] == np.arange(len(self.classes_))).astype(self._dtype)
 
-    def _signs(self, places: np.ndarray) -> np.ndarray:
+    def _signs(self, class_indices: np.ndarray) -> np.ndarray:
         """-1 and +1 for two classes, (n,)."""
-        return np.where(places == 1, 1, -1).astype(self._dtype)
+        return np.where(class_indices == 1, 1, -1).astype(self._dtype)
 
-    def _signs_or_columns(self, places: np.ndarray) -> np.ndarray:
-        return self._signs(places) if len(self.classes_) == 2 else self._columns(places)
+    def _signs_or_columns(self, class_indices: np.ndarray) -> np.ndarray:
+        return (
+            self._signs(class_indices) if len(self.classes_) == 2 else self._columns(class_indices)
+        )
 
-    def _columns_of_signs(self, places: np.ndarray) -> list[np.ndarray]:
+    def _columns_of_signs(self, class_indices: np.ndarray) -> list[np.ndarray]:
         """Signs (n,) for two classes, and for each of several against the rest."""
         if len(self.classes_) == 2:
-            return [self._signs(places)]
-        return list(2 * self._columns(places).T - 1)
+            return [self._signs(class_indices)]
+        return list(2 * self._columns(class_indices).T - 1)
 
     def _labels(self, values: np.ndarray) -> np.ndarray:
         """The labels that values predict: by their sign (m,), or by the largest (m, classes).
@@ -139,8 +141,8 @@ class LabelEstimator(ClassifierMixin, KernelEstimator):
         """
         if np.any(np.isnan(values)):
             raise ValueError("a value is NaN, from which no class can be predicted")
-        places = (values > 0).astype(int) if values.ndim == 1 else np.argmax(values, axis=1)
-        return self.classes_[places]
+        class_indices = (values > 0).astype(int) if values.ndim == 1 else np.argmax(values, axis=1)
+        return self.classes_[class_indices]
 
 
 class KernelClassifier(LabelEstimator, RowsEstimator):
@@ -150,25 +152,25 @@ class KernelClassifier(LabelEstimator, RowsEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fits labels y (n,); weights of rows are multiplied by those of their classes."""
-        X, places, weights = self._checked_labels(X, y, sample_weight)
+        X, class_indices, weights = self._checked_labels(X, y, sample_weight)
         self.class_weight_ = np.ones(len(self.classes_))
         if self.class_weight is None:
-            return self._fit(X, places, weights)
-        labels = self.classes_[places]
+            return self._fit(X, class_indices, weights)
+        labels = self.classes_[class_indices]
         of_classes = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         self.class_weight_ = of_classes
-        factors = of_classes[places].astype(self._dtype)
-        self._check_weighted(places[(factors if weights is None else factors * weights) > 0])
-        return self._fit(X, places, weights, factors)
+        factors = of_classes[class_indices].astype(self._dtype)
+        self._check_weighted(class_indices[(factors if weights is None else factors * weights) > 0])
+        return self._fit(X, class_indices, weights, factors)
 
-    def _learned(self, start: Any, points: PyTree, places: np.ndarray) -> Any:
+    def _learned(self, start: Any, points: PyTree, class_indices: np.ndarray) -> Any:
         """The model of the smallest log loss on folds, from `start` on."""
         # Here, because only learning needs it, and it imports most of kernax.
         from kernax.selection.recipes.classification import learn_classifier
 
-        columns = jnp.asarray(self._columns(places))
+        columns = jnp.asarray(self._columns(class_indices))
         free = self._free(start)
-        choice = learn_classifier(start, points, columns, places, trainable=free)
+        choice = learn_classifier(start, points, columns, class_indices, trainable=free)
         model = choice.kept.model
         self._warn_beyond_bounds(model.kernel)
         return model

@@ -80,9 +80,9 @@ class ActiveFunctions(eqx.Module):
         """`alpha^-1/2`, the standard deviations of the priors; 0 where not used."""
         return jnp.where(self.used, 1 / jnp.sqrt(self.precisions), 0)
 
-    def at(self, place: Int[Array, ""]) -> Bool[Array, " M"]:
-        """Whether each slot holds the function with this number."""
-        return jnp.arange(len(self.used), dtype=place.dtype) == place
+    def at(self, slot: Int[Array, ""]) -> Bool[Array, " M"]:
+        """Whether each slot is the one with this number."""
+        return jnp.arange(len(self.used), dtype=slot.dtype) == slot
 
     def candidates(self, outputs: int) -> Int[Array, " M"]:
         """The numbers of the functions among all pairs of columns and classes."""

@@ -37,7 +37,7 @@ class StepBounds(eqx.Module):
 
     def damped(self, now: EvidenceState, action: Action) -> tuple[Action, "StepBounds"]:
         """A step that changes the precision by no more than its bound, and the bounds after it."""
-        i = action.place
+        i = action.slot
         before = now.active.precisions[i]
         # log(alpha_new / alpha), inf for a deletion, which a finite bound turns into a step.
         wanted = jnp.log(jnp.where(action.is_new, 1, action.precision / before))
@@ -50,10 +50,10 @@ class StepBounds(eqx.Module):
 
     def _reach_of(self, action: Action, wanted: Float[Array, ""]) -> Float[Array, ""]:
         """The largest change that is allowed for the precision of a step."""
-        made = self.made[action.place]
+        made = self.made[action.slot]
         turns = wanted * made < 0
         shorter = jnp.maximum(abs(made) / 2, _NEAR)  # a smaller bound would take long to grow again
-        reach = jnp.where(turns, shorter, 1.2 * self.reach[action.place])
+        reach = jnp.where(turns, shorter, 1.2 * self.reach[action.slot])
         return jnp.where(action.is_new | (reach > _FAR), jnp.inf, reach)
 
     def _after(
@@ -61,5 +61,5 @@ class StepBounds(eqx.Module):
     ) -> "StepBounds":
         """The bounds after a step; a deleted function has none."""
         made = jnp.where(jnp.isinf(made), 0, made)
-        i = action.place
+        i = action.slot
         return StepBounds(self.made.at[i].set(made), self.reach.at[i].set(reach))

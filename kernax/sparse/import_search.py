@@ -20,7 +20,7 @@ class Subset(eqx.Module):
     """The points chosen so far, and the fit on them.
 
     Attributes:
-        places: their indices, in the order in which they were chosen; 0 from `count` on.
+        indices: those of the points, in the order in which they were chosen; 0 from `count` on.
         count: the number of chosen points.
         features: `F = K_XS L^-T` with `K_SS = L L^T`, zero from column `count` on; `L = F_S`.
         left: `k(x, x) - |F_x|^2` of each point: its residual variance given the chosen points.
@@ -31,7 +31,7 @@ class Subset(eqx.Module):
         finite: whether all numbers so far are finite.
     """
 
-    places: Int[Array, " m"]
+    indices: Int[Array, " m"]
     count: Int[Array, ""]
     features: Float[Array, "n m"]
     left: Float[Array, " n"]
@@ -44,7 +44,7 @@ class Subset(eqx.Module):
     @property
     def is_chosen(self) -> Bool[Array, " m"]:
         """Which slots hold a point."""
-        return jnp.arange(len(self.places), dtype=jnp.int32) < self.count
+        return jnp.arange(len(self.indices), dtype=jnp.int32) < self.count
 
     @property
     def objective(self) -> Float[Array, ""]:
@@ -54,8 +54,8 @@ class Subset(eqx.Module):
     def factor(self) -> Float[Array, "m m"]:
         """L, with ones on the diagonal from row `count` on."""
         both = self.is_chosen[:, None] & self.is_chosen[None, :]
-        identity = jnp.eye(len(self.places), dtype=self.left.dtype)
-        return jnp.where(both, jnp.tril(self.features[self.places]), identity)
+        identity = jnp.eye(len(self.indices), dtype=self.left.dtype)
+        return jnp.where(both, jnp.tril(self.features[self.indices]), identity)
 
 
 class ImportSearch(eqx.Module):
@@ -102,7 +102,7 @@ class ImportSearch(eqx.Module):
         zeros = partial(jnp.zeros_like, self.ridge)
         no = jnp.array(False)
         nothing = Subset(
-            places=jnp.zeros(self.most, jnp.int32),
+            indices=jnp.zeros(self.most, jnp.int32),
             count=jnp.zeros((), jnp.int32),
             features=zeros(shape=(n, self.most)),
             left=self.gram.diagonal(),
@@ -121,27 +121,27 @@ class ImportSearch(eqx.Module):
         # The first of those that are best up to rounding. A gain below the rounding of the
         # objective would not change it.
         slack = 1024 * eps_of(best)
-        place = jnp.argmax(gains >= best * (1 - slack)).astype(jnp.int32)
+        index = jnp.argmax(gains >= best * (1 - slack)).astype(jnp.int32)
         known = jnp.isfinite(best)
         useful = known & (best > eps_of(best) * now.objective)
         has_room = now.count < self.most
         flags = lambda now: (now.exhausted, now.capped, now.finite)
         ended = eqx.tree_at(flags, now, (known & ~useful, useful, known))
-        return tree_where(useful & has_room, self._fitted(self._with(now, place)), ended)
+        return tree_where(useful & has_room, self._fitted(self._with(now, index)), ended)
 
-    def _with(self, now: Subset, place: Int[Array, ""]) -> Subset:
+    def _with(self, now: Subset, index: Int[Array, ""]) -> Subset:
         """The subset with one more point, before the fit: a column of Cholesky's factor."""
-        rows = self.gram.rows(place[None])
-        column = _beyond(now, place[None], rows, self.most)[0]
+        rows = self.gram.rows(index[None])
+        column = _beyond(now, index[None], rows, self.most)[0]
         # The new column of the factor is zero at points chosen before, and the root of the residual
         # variance at its own point.
         column = jnp.where(self._is_member(now), 0, column)
-        column = column.at[place].set(jnp.sqrt(now.left[place]))
+        column = column.at[index].set(jnp.sqrt(now.left[index]))
         # k(x, x) - |F_x|^2 with the new column of F.
-        left = jnp.maximum(now.left - column**2, 0).at[place].set(0)
-        grown = lambda now: (now.places, now.count, now.features, now.left)
+        left = jnp.maximum(now.left - column**2, 0).at[index].set(0)
+        grown = lambda now: (now.indices, now.count, now.features, now.left)
         parts = (
-            now.places.at[now.count].set(place),
+            now.indices.at[now.count].set(index),
             now.count + 1,
             now.features.at[:, now.count].set(column),
             left,
@@ -174,8 +174,8 @@ class ImportSearch(eqx.Module):
         # The last block repeats the last point.
         n = len(now.left)
         blocks = -(-n // self.block)
-        places = jnp.minimum(jnp.arange(blocks * self.block, dtype=jnp.int32), n - 1)
-        of_blocks = lax.map(partial(self._gains_of, data), places.reshape(blocks, self.block))
+        indices = jnp.minimum(jnp.arange(blocks * self.block, dtype=jnp.int32), n - 1)
+        of_blocks = lax.map(partial(self._gains_of, data), indices.reshape(blocks, self.block))
         # Points of positive weight that have a residual variance beyond rounding.
         # A duplicate of a chosen point has none, and K_SS would be singular with it. With a
         # residual variance of eps^(2/3), features keep a third of their digits.
@@ -183,8 +183,8 @@ class ImportSearch(eqx.Module):
         is_candidate = (self.loss.weights > 0) & (now.left > least) & ~self._is_member(now)
         return jnp.where(is_candidate, of_blocks.ravel()[:n], 0)
 
-    def _gains_of(self, data: "_GainData", places: Int[Array, " k"]) -> Float[Array, " k"]:
-        """The gains of the points at `places`, with their features phi.
+    def _gains_of(self, data: "_GainData", indices: Int[Array, " k"]) -> Float[Array, " k"]:
+        """The gains of the points at `indices`, with their features phi.
 
             [H    h] [d]     [   0 ]
             [h^T  s] [v] = - [phi.G],   h = B^T W phi,  s = phi.W phi + ridge,
@@ -194,16 +194,16 @@ class ImportSearch(eqx.Module):
         """
         # Branches contain no evaluations of kernels, because the batching rules of some do not work
         # inside branches.
-        rows = self.gram.rows(places)
+        rows = self.gram.rows(indices)
         widths = _widths(self.most)
         # phi.G, and s - h^T H^-1 h without the ridge in s.
-        slopes, curvatures = in_smallest_size(data.sums, widths, data.now.count, places, rows)
+        slopes, curvatures = in_smallest_size(data.sums, widths, data.now.count, indices, rows)
         ridge = self.ridge * jnp.eye(slopes.shape[1], dtype=slopes.dtype)
         return jax.vmap(_half_quotient, (0, 0, None))(slopes, curvatures + ridge[None], self.ridge)
 
     def _is_member(self, now: Subset) -> Bool[Array, " n"]:
         counted = jnp.zeros(len(now.left), jnp.int32)
-        return counted.at[now.places].add(now.is_chosen.astype(jnp.int32)) > 0
+        return counted.at[now.indices].add(now.is_chosen.astype(jnp.int32)) > 0
 
 
 def _widths(most: int) -> list[int]:
@@ -215,7 +215,7 @@ def _widths(most: int) -> list[int]:
 
 
 def _beyond(
-    now: Subset, places: Int[Array, " k"], rows: Float[Array, "k n"], width: int
+    now: Subset, indices: Int[Array, " k"], rows: Float[Array, "k n"], width: int
 ) -> Float[Array, "k n"]:
     """The features of points, from rows of K: `phi_j = (k_j - F F_j) / sqrt(left_j)`, for an F that
     is zero beyond `width` columns.
@@ -223,8 +223,8 @@ def _beyond(
     This is the next column of the Cholesky factor, and the penalty of its weight is a plain square.
     """
     F = now.features[:, :width]
-    rows = rows - matmul(F[places], F.T)
-    return rows / jnp.sqrt(positive_or_one(now.left[places]))[:, None]
+    rows = rows - matmul(F[indices], F.T)
+    return rows / jnp.sqrt(positive_or_one(now.left[indices]))[:, None]
 
 
 class _GainData(eqx.Module):
@@ -245,12 +245,12 @@ class _GainData(eqx.Module):
     whitened: Float[Array, "n m1 cc"]
 
     def sums(
-        self, width: int, places: Int[Array, " k"], rows: Float[Array, "k n"]
+        self, width: int, indices: Int[Array, " k"], rows: Float[Array, "k n"]
     ) -> tuple[Float[Array, "k c"], Float[Array, "k c c"]]:
-        """`phi.G` and `phi.W phi - h^T H^-1 h` of the points at `places`, from their rows of K; F
+        """`phi.G` and `phi.W phi - h^T H^-1 h` of the points at `indices`, from their rows of K; F
         has at most `width` nonzero columns.
         """
-        phi = _beyond(self.now, places, rows, width)
+        phi = _beyond(self.now, indices, rows, width)
         phi = phi - self.centre.means(phi.T)[:, None]
         (_, c) = self.gradient.shape
         own = matmul(phi**2, self.hessian.reshape(-1, c * c)).reshape(-1, c, c)

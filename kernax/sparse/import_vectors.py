@@ -208,8 +208,8 @@ def _import_vector_machine(problem, ridge, rtol, bias, max_vectors, window):
     # The function with the coefficients x above the bias.
     x = void_unless_known(x, result)
     x = x[:, 0] if problem.y.ndim == 1 else x
-    vectors = points_at(problem.X, subset.places)
+    vectors = points_at(problem.X, subset.indices)
     function = KernelExpansion(problem.kernel, vectors, x[:-1], x[-1])
-    places = jnp.where(subset.is_chosen, subset.places, -1)
+    places = jnp.where(subset.is_chosen, subset.indices, -1)
     value = ImportVectors(function, places, subset.count)
     return Solution(value, result, stats | problem.figures(gram))

@@ -55,7 +55,7 @@ class Action(eqx.Module):
 
     Attributes:
         gain: by how much the log evidence rises.
-        place: the slot of the function among the active ones.
+        slot: the slot of the function among the active ones.
         candidate: the number of the function.
         is_new: whether the function is added.
         precision: the new precision; inf if the function is deleted.
@@ -63,7 +63,7 @@ class Action(eqx.Module):
     """
 
     gain: Float[Array, ""]
-    place: Int[Array, ""]
+    slot: Int[Array, ""]
     candidate: Int[Array, ""]
     is_new: Bool[Array, ""]
     precision: Float[Array, ""]
@@ -103,11 +103,11 @@ def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -
     active = now.active
     size = len(active.used)
     is_new = best >= size
-    place = jnp.where(is_new, jnp.argmin(active.used).astype(jnp.int32), best)
-    of_taken = active.candidates(problem.observations.outputs)[place]
+    slot = jnp.where(is_new, jnp.argmin(active.used).astype(jnp.int32), best)
+    of_taken = active.candidates(problem.observations.outputs)[slot]
     return Action(
         gain=gains[best],
-        place=place,
+        slot=slot,
         candidate=jnp.where(is_new, best - size, of_taken),
         is_new=is_new,
         precision=precisions[best],

@@ -252,7 +252,7 @@ class _RankOne(eqx.Module):
 
     @staticmethod
     def of(now: EvidenceState, action: Action) -> "_RankOne":
-        i = action.place
+        i = action.slot
         j = action.candidate
         # As the weight of a new function rises by 1, the mean of the others moves by -Sigma J^T B
         # phi_j. For a new function u consists of that and 1, c = 1 / (alpha + S_j), and t = Q_j.
@@ -288,7 +288,7 @@ def _moved(
     of u and `J^T B` of the targets, the weights change by `c t u`, S by `-c p^2`, and Q by `-c t
     p`.
     """
-    is_place = now.active.at(action.place)
+    is_slot = now.active.at(action.slot)
     outputs = problem.observations.outputs
     number, output = action.candidate // outputs, action.candidate % outputs
     # Phi^T B phi for the function of the step.
@@ -299,15 +299,15 @@ def _moved(
     else:
         image = now.curvatures[:, :, output] * problem.basis.columns[:, number, None]
         column = matmul(problem.basis.columns.T, image).reshape(-1)
-    of_active = jnp.where(action.is_new & is_place[None, :], column[:, None], now.products)
+    of_active = jnp.where(action.is_new & is_slot[None, :], column[:, None], now.products)
     step = _RankOne.of(now, action)
     p = matmul(of_active, step.u)
-    deleted = is_place & jnp.isinf(action.precision)
-    precisions = jnp.where(is_place, action.precision, now.active.precisions)
+    deleted = is_slot & jnp.isinf(action.precision)
+    precisions = jnp.where(is_slot, action.precision, now.active.precisions)
     active = ActiveFunctions(
-        column=jnp.where(is_place, number, now.active.column).astype(jnp.int32),
-        output=jnp.where(is_place, output, now.active.output).astype(jnp.int32),
-        used=(now.active.used | is_place) & ~deleted,
+        column=jnp.where(is_slot, number, now.active.column).astype(jnp.int32),
+        output=jnp.where(is_slot, output, now.active.output).astype(jnp.int32),
+        used=(now.active.used | is_slot) & ~deleted,
         precisions=jnp.where(deleted, 1, precisions),
         weights=jnp.where(deleted, 0, step.of_weights(now.active.weights)),
     )

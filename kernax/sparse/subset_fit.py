@@ -58,9 +58,9 @@ class SubsetFit(eqx.Module):
         differentiated.
         """
         there = subset.is_chosen
-        K = BlockedGram(problem.kernel, problem.X, 1).rows(subset.places).T
+        K = BlockedGram(problem.kernel, problem.X, 1).rows(subset.indices).T
         both = there[:, None] & there[None, :]
-        K_SS = jnp.where(both, K[subset.places], jnp.eye(len(there), dtype=K.dtype))
+        K_SS = jnp.where(both, K[subset.indices], jnp.eye(len(there), dtype=K.dtype))
         K = jnp.where(there[None], K, 0)
         centre = Centre.of(loss, bias)
         F = centre.apply(subset.features)

@@ -41,6 +41,6 @@ def largest(array: Any) -> float:
     return float(np.max(np.abs(array), initial=0.0))
 
 
-def point(X: PyTree, place: int = 0) -> PyTree:
+def point(X: PyTree, index: int = 0) -> PyTree:
     """One point of a batch."""
-    return points_at(X, place)
+    return points_at(X, index)

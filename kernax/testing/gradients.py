@@ -28,15 +28,15 @@ def gradient_in_the_parameters(kernel, X, Z):
     kernel, X = as_double(kernel, X)
     learned, rest = eqx.partition(kernel, eqx.is_inexact_array)
     # The size of each inexact leaf, to which steps of differences are relative.
-    intervals = {entry.place: entry.interval for entry in parameters(kernel)}
+    intervals = {entry.leaf_index: entry.interval for entry in parameters(kernel)}
     scales = []
-    for place, leaf in enumerate(jax.tree.leaves(kernel)):
+    for leaf_index, leaf in enumerate(jax.tree.leaves(kernel)):
         if not eqx.is_inexact_array(leaf):
             continue
         size = np.abs(np.asarray(leaf))
-        if place not in intervals:
+        if leaf_index not in intervals:
             scales.append(None)
-        elif np.isfinite(intervals[place].low):
+        elif np.isfinite(intervals[leaf_index].low):
             scales.append(np.where(size > 0, size, 1.0))
         else:
             scales.append(np.asarray(np.maximum(size, 1.0)))
@@ -67,8 +67,8 @@ def gradient_in_the_points(kernel, X, Z):
     inexact = [np.asarray(leaf) for leaf in jax.tree.leaves(X) if eqx.is_inexact_array(leaf)]
     scales = [np.full(leaf.shape[1:], np.std(leaf) or 1.0) for leaf in inexact]
     middle = count(X) // 2
-    for place in {0, middle}:
-        x = point(X, place)
+    for index in {0, middle}:
+        x = point(X, index)
         z = point(X, -1)
         if scales and not eqx.tree_equal(x, z):
             arrays, rest = eqx.partition(Pair(kernel, x, z), eqx.is_inexact_array)
@@ -135,16 +135,16 @@ def check_gradients(compiled: Callable, argument: PyTree, scales: list[Any]) -> 
     reverse, forward = map(jax.tree.leaves, gradients)
     least = 1e-3 * abs(float(value))
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(argument)[0]]
-    for place, scale in enumerate(scales):
-        line = _Line(compiled, argument, place, jax.tree_util.keystr(paths[place]))
-        gradient = np.asarray(reverse[place])
+    for leaf_index, scale in enumerate(scales):
+        line = _Line(compiled, argument, leaf_index, jax.tree_util.keystr(paths[leaf_index]))
+        gradient = np.asarray(reverse[leaf_index])
         sizes = np.ones(gradient.shape) if scale is None else scale
         # A gradient that is zero up to rounding is compared with `least`.
         size = max(largest(gradient * sizes), least)
         # Both modes are finite, and agree to rounding.
-        for mode, of_mode in (("reverse", gradient), ("forward", forward[place])):
+        for mode, of_mode in (("reverse", gradient), ("forward", forward[leaf_index])):
             require(np.all(np.isfinite(of_mode)), f"{line.name} is NaN or inf in {mode} mode")
-        apart = largest((gradient - forward[place]) * sizes)
+        apart = largest((gradient - forward[leaf_index]) * sizes)
         require(
             apart <= 10 * closeness(gradient.dtype) * size,
             f"{line.name} differs between reverse and forward mode by {apart:.3g}",
@@ -172,7 +172,7 @@ class _Line(NamedTuple):
 
     compiled: Callable
     argument: PyTree
-    place: int
+    leaf_index: int
     path: str
 
     @property
@@ -182,9 +182,9 @@ class _Line(NamedTuple):
 
     def value(self, index: tuple[int, ...], shift: float) -> float:
         leaves, structure = jax.tree.flatten(self.argument)
-        array = np.array(leaves[self.place])
+        array = np.array(leaves[self.leaf_index])
         array[index] += shift
-        leaves[self.place] = jnp.asarray(array)
+        leaves[self.leaf_index] = jnp.asarray(array)
         value, *_ = self.compiled(jax.tree.unflatten(structure, leaves))
         return float(value)
 

@@ -193,13 +193,13 @@ def _greedy_subsample(
 
     def with_next(t: Int[Array, ""], now: _Choices) -> _Choices:
         # |s + phi(x) - mu|^2 = |s|^2 + 2 growth, growth = <s, phi(x) - mu> + |phi(x) - mu|^2 / 2.
-        place, growth = fixed.best_addition(now.sums, now.free)
+        index, growth = fixed.best_addition(now.sums, now.free)
         square = now.square + 2 * growth
         return _Choices(
-            sums=now.sums + fixed.row(place),
+            sums=now.sums + fixed.row(index),
             square=square,
-            free=now.free if replace else now.free.at[place].set(False),
-            indices=now.indices.at[t].set(place),
+            free=now.free if replace else now.free.at[index].set(False),
+            indices=now.indices.at[t].set(index),
             squares=now.squares.at[t].set(square),
         )
 

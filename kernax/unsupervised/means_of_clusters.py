@@ -115,16 +115,16 @@ def best_partition(
     return eqx.tree_at(lambda end: end.labels, end, in_order(end.labels, clusters))
 
 
-def member(batch: PyTree, place: Int[Array, ""]) -> PyTree:
+def member(batch: PyTree, index: Int[Array, ""]) -> PyTree:
     """One of several results that one `vmap` has computed."""
-    return jax.tree.map(lambda leaf: leaf[place], batch)
+    return jax.tree.map(lambda leaf: leaf[index], batch)
 
 
 def in_order(labels: Int[Array, " n"], clusters: int) -> Int[Array, " n"]:
     """The same partition, its clusters numbered in the order of their first points."""
     n = len(labels)
-    places = jnp.arange(n, dtype=labels.dtype)
-    first = jnp.full((clusters,), n, labels.dtype).at[labels].min(places)
+    indices = jnp.arange(n, dtype=labels.dtype)
+    first = jnp.full((clusters,), n, labels.dtype).at[labels].min(indices)
     # The argsort of a permutation is its inverse: here the rank of each cluster.
     ranks = jnp.argsort(jnp.argsort(first)).astype(labels.dtype)
     return ranks[labels]

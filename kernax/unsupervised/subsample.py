@@ -96,11 +96,11 @@ class AboutMean(eqx.Module):
         diagonal = gram.diagonal() - 2 * means + square
         return AboutMean(gram, shares, means, square, diagonal)
 
-    def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
+    def row(self, index: Int[Array, ""]) -> Float[Array, " n"]:
         """The row of one point."""
         # K_ij - mu(x_i) - mu(x_j) + |mu|^2.
-        row = self.gram.rows(place[None])[0]
-        return row - self.means - (self.means[place] - self.square)
+        row = self.gram.rows(index[None])[0]
+        return row - self.means - (self.means[index] - self.square)
 
     def is_accurate(self, X: PyTree) -> Bool[Array, ""]:
         """Whether rounding leaves enough digits of the differences computed here, at these
@@ -137,8 +137,8 @@ class AboutMean(eqx.Module):
         growth = jnp.where(free, of_every_point, jnp.inf)
         least = jnp.min(growth)
         # XLA's argmin of floats is slow on a CPU.
-        place = jnp.argmax(growth == least).astype(jnp.int32)
-        return place, least
+        index = jnp.argmax(growth == least).astype(jnp.int32)
+        return index, least
 
 
 def subsample_of(

@@ -126,8 +126,8 @@ def _thin(problem, split_kernel, key, delta, halvings):
     def step(i: Int[Array, ""], now: _Exchanges) -> _Exchanges:
         # <s - (phi(x_i) - mu), phi(x) - mu> at every point x; the best x replaces x_i.
         without = now.sums - fixed.row(now.indices[i])
-        place, _ = fixed.best_addition(without, free)
-        return _Exchanges(now.indices.at[i].set(place), without + fixed.row(place))
+        index, _ = fixed.best_addition(without, free)
+        return _Exchanges(now.indices.at[i].set(index), without + fixed.row(index))
 
     def added(i: Int[Array, ""], sums: Float[Array, " n"]) -> Float[Array, " n"]:
         return sums + fixed.row(best[i])

@@ -10,7 +10,7 @@ import kernax
 from kernax.core.base import compiled as module
 from kernax.core.base.derivatives import custom_jvp
 from kernax.core.learner.learner_problem import check_problem
-from kernax.sklearn.rows import Places
+from kernax.sklearn.rows import RowIndices
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_on_a_cpu_a_small_eager_call_compiles_with_options_and_no_other(options)
         (np.ones((512, 9)), False),
         ({"a": np.ones((40, 5)), "b": np.ones((40, 4))}, False),
         # The points of an estimator are indices of rows, whatever its columns are.
-        (Places(jnp.arange(512), jnp.ones(512)), True),
+        (RowIndices(jnp.arange(512), jnp.ones(512)), True),
     ],
 )
 def test_a_problem_is_small_by_the_numbers_of_its_points(X, is_small):

@@ -195,7 +195,7 @@ def test_leverage_scores_are_right_up_to_a_factor_of_two_but_for_few(monkeypatch
     K = matrix(kernel, points)
     exact = np.diagonal(np.linalg.solve(K + ridge * np.eye(601), K))
     drawn = choice._by_scores(kernel, points, ridge, 200, KEY)
-    ratio = choice._scores(kernel, points[drawn.places], drawn.shares, points, ridge) / exact
+    ratio = choice._scores(kernel, points[drawn.indices], drawn.shares, points, ridge) / exact
     assert np.mean((ratio > 0.5) & (ratio < 2)) > 0.95  # measured 0.99 for each of three keys
     assert np.all((ratio > 0.4) & (ratio < 3))
     of_all = choice._scores(kernel, points, jnp.ones(601), points, ridge)

@@ -198,7 +198,7 @@ class ParameterEntry:
 
     path: str  # such as `terms[0].kernel.lengthscale`
     interval: Interval
-    place: int  # the index among the leaves
+    leaf_index: int  # among the leaves of the model
     value: Any
 
 
@@ -255,7 +255,7 @@ def entry_ending(model: PyTree, end: str) -> ParameterEntry:
 def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
     """Every leaf that is not declared as data, with its path of keys."""
     entries = []
-    for place, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
+    for leaf_index, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
         # The role declared by the innermost field around a leaf, or real; `data` takes
         # precedence.
         role = REAL
@@ -266,7 +266,7 @@ def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
             node = _child(node, key)
         if isinstance(role, Interval):
             path = jax.tree_util.keystr(keys).lstrip(".") or "value"
-            entries.append((keys, ParameterEntry(path, role, place, leaf)))
+            entries.append((keys, ParameterEntry(path, role, leaf_index, leaf)))
     return entries
 
 
@@ -455,12 +455,13 @@ class Rebuild(eqx.Module):
 
     def __call__(self, theta: dict[str, Array]) -> Any:
         leaves, structure = jax.tree.flatten(self.model)
-        for path, interval, place in self.entries:
+        for path, interval, leaf_index in self.entries:
             value = interval.constrain(theta[path])
             indices = self.free[path]
             if indices is not None:
-                value = leaves[place].ravel().at[indices].set(value).reshape(leaves[place].shape)
-            leaves[place] = value
+                leaf = leaves[leaf_index]
+                value = leaf.ravel().at[indices].set(value).reshape(leaf.shape)
+            leaves[leaf_index] = value
         return jax.tree.unflatten(structure, leaves)
 
     def log_jacobian(self, theta: dict[str, Array]) -> Array:
@@ -540,7 +541,7 @@ def unconstrain(
                 )
             theta[entry.path] = value
             free[entry.path] = indices
-            entries.append((entry.path, entry.interval, entry.place))
+            entries.append((entry.path, entry.interval, entry.leaf_index))
     return theta, Rebuild(model, free, tuple(entries))
 
 

@@ -64,7 +64,7 @@ class ProductGrid(AbstractStructure):
     @property
     def size(self) -> int:
         """N, the number of cells."""
-        return math.prod(len(places) for places in self.axes)
+        return math.prod(len(coordinates) for coordinates in self.axes)
 
     @property
     def special(self) -> Int[Array, " m"]:
@@ -112,9 +112,9 @@ class GridGram(AbstractComputedGram):
         kernels = grid.kernels(self.kernel)
         if grid.lags is None:
             # The product of the kernels of an axis, entry by entry.
-            def of_axis(kernels: list[AbstractKernel], places: Array) -> Float[Array, "m m"]:
-                ones = jnp.ones_like(places, shape=(len(places), len(places)))
-                matrices = [pairs_of(kernel, places, None).matrix for kernel in kernels]
+            def of_axis(kernels: list[AbstractKernel], coordinates: Array) -> Float[Array, "m m"]:
+                ones = jnp.ones_like(coordinates, shape=(len(coordinates), len(coordinates)))
+                matrices = [pairs_of(kernel, coordinates, None).matrix for kernel in kernels]
                 return functools.reduce(operator.mul, matrices, ones)
 
             return KroneckerMatrix(tuple(map(of_axis, kernels, grid.axes)))
@@ -133,11 +133,13 @@ class GridGram(AbstractComputedGram):
     def rows_along_axes(self, x: Float[Array, " d"]) -> Rows:
         """k(cell, x) for all cells, as a product over the axes."""
         found = []
-        for kernels, places, columns in zip(
+        for kernels, coordinates, columns in zip(
             self.grid.kernels(self.kernel), self.grid.axes, self.grid.columns
         ):
             chosen = jnp.asarray(columns)
-            found.append(_row_of_axis(kernels, places, places[0].at[chosen].set(x[chosen])))
+            found.append(
+                _row_of_axis(kernels, coordinates, coordinates[0].at[chosen].set(x[chosen]))
+            )
         return tuple(found)
 
     def product(self, columns):
@@ -155,10 +157,10 @@ class GridGram(AbstractComputedGram):
 
 
 def _row_of_axis(
-    kernels: list[AbstractKernel], places: Float[Array, "m d"], x: Float[Array, " d"]
+    kernels: list[AbstractKernel], coordinates: Float[Array, "m d"], x: Float[Array, " d"]
 ) -> Float[Array, " m"]:
-    rows = [jax.vmap(lambda place, k=kernel: k(place, x))(places) for kernel in kernels]
-    return functools.reduce(operator.mul, rows, jnp.ones_like(places[:, 0]))
+    rows = [jax.vmap(lambda z, k=kernel: k(z, x))(coordinates) for kernel in kernels]
+    return functools.reduce(operator.mul, rows, jnp.ones_like(coordinates[:, 0]))
 
 
 class GridForm(AbstractStructuredForm):

@@ -46,7 +46,7 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
                 f"{type(kernel).__name__} is not known to be one: use another solver"
             )
     found = _line(points[:, 0], most) if is_line else _axes(points, groups, most)
-    sizes = [len(places) for places in found.axes]
+    sizes = [len(coordinates) for coordinates in found.axes]
     cells = np.ravel_multi_index(found.numbers, sizes)
     # The cells without a point.
     occupied = np.bincount(cells, minlength=math.prod(sizes))
@@ -86,10 +86,10 @@ def grid_for(kernel: AbstractKernel, X: PyTree, weights: Any, order: int, most: 
     )
 
 
-def _as_points(point: np.ndarray, group: tuple[int, ...], places: np.ndarray) -> Array:
+def _as_points(point: np.ndarray, group: tuple[int, ...], coordinates: np.ndarray) -> Array:
     """Coordinates along some columns as points; the other columns are those of the given point."""
-    stack = np.repeat(point, len(places), 0)
-    stack[:, group] = places
+    stack = np.repeat(point, len(coordinates), 0)
+    stack[:, group] = coordinates
     return jnp.asarray(stack)
 
 
@@ -122,26 +122,26 @@ def _axes(points: np.ndarray, groups: list[tuple[int, ...]], most: int) -> _Foun
     numbers = []
     for group in groups:
         if len(group) == 1:
-            places, inverse = np.unique(points[:, group[0]], return_inverse=True)
-            places = places[:, None]
+            coordinates, inverse = np.unique(points[:, group[0]], return_inverse=True)
+            coordinates = coordinates[:, None]
         else:
-            places, inverse = np.unique(points[:, group], axis=0, return_inverse=True)
-        axes.append(places)
+            coordinates, inverse = np.unique(points[:, group], axis=0, return_inverse=True)
+        axes.append(coordinates)
         numbers.append(inverse.reshape(-1))
         size = math.prod(map(len, axes))
         if size > len(points) + most:
-            along = " x ".join(str(len(places)) for places in axes)
+            along = " x ".join(str(len(coordinates)) for coordinates in axes)
             raise ValueError(
                 f"X is not a grid: {len(points)} points have {along} coordinates along columns "
                 f"{', '.join(map(str, groups[: len(axes)]))}, and Grid accepts at most {most} "
                 "missing cells: numbers that differ in their last digit are different "
                 "coordinates, so round them first"
             )
-    for group, places in zip(groups, axes):
-        if len(places) > _LONGEST_AXIS:
+    for group, coordinates in zip(groups, axes):
+        if len(coordinates) > _LONGEST_AXIS:
             raise ValueError(
                 f"Grid factorises a matrix for each axis, of at most {_LONGEST_AXIS} coordinates, "
-                f"but columns {group} have {len(places)}: use another solver"
+                f"but columns {group} have {len(coordinates)}: use another solver"
             )
     return _Found(axes, numbers)
 
@@ -195,11 +195,11 @@ def _line(column: np.ndarray, most: int) -> _Found:
             f"rounded by up to {off:g}, too much for steps of {step:g}: use the indices of the "
             "steps, np.rint((X - X[0]) / step) in float64, as points, and lengthscales in steps"
         )
-    places = known[0] + lags
-    places[numbers] = known
+    coordinates = known[0] + lags
+    coordinates[numbers] = known
     dtype = column.dtype
     return _Found(
-        axes=[places.astype(dtype)[:, None]],
+        axes=[coordinates.astype(dtype)[:, None]],
         numbers=[numbers[inverse.reshape(-1)]],
         lags=lags.astype(dtype),
         offsets=offsets.astype(dtype) if np.any(offsets) else None,

@@ -174,5 +174,5 @@ def guarded(module: Module, thrown_by: str | None = None) -> Module:
     name = type(module).__name__
     given = [Parameter(f"{name}.{entry.path}", entry.interval, entry.value) for entry in traced]
     for entry, value in zip(traced, guarded_parameters(given, thrown_by)):
-        leaves[entry.place] = value
+        leaves[entry.leaf_index] = value
     return jax.tree.unflatten(structure, leaves)

@@ -128,10 +128,10 @@ class Chain(eqx.Module):
     observation: Float[Array, " m"]
 
     @staticmethod
-    def of(model: AbstractStateSpace, places: Float[Array, " n"]) -> "Chain":
+    def of(model: AbstractStateSpace, coordinates: Float[Array, " n"]) -> "Chain":
         """The chain of a model at ascending coordinates."""
         # A_i = A(t_i - t_{i-1}), and A_0 = A(0).
-        steps = jnp.diff(places, prepend=places[:1])
+        steps = jnp.diff(coordinates, prepend=coordinates[:1])
         transitions = jax.vmap(model.transition)(steps)
         return Chain(transitions, model.stationary(), model.observation())
 

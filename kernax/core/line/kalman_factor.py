@@ -251,7 +251,7 @@ class LineReduction(AbstractCovarianceReduction):
         v = self._innovations(kernel, X, z)
         return dot(self.filter.shares * u, v)
 
-    def _variance_reduction(self, place: Float[Array, ""]) -> Float[Array, ""]:
+    def _variance_reduction(self, coordinate: Float[Array, ""]) -> Float[Array, ""]:
         """`h.F h + s.N s`, `s = P h - F h`, with the reduction F of the covariance of the states by
         the previous points, and the information N of later points about the states.
 
@@ -261,13 +261,13 @@ class LineReduction(AbstractCovarianceReduction):
         line = self.gram.line
         model = self.gram.model
         h = model.observation()
-        places = self.gram.points[line.order, line.column]
-        i = jnp.searchsorted(stop_gradient(places), stop_gradient(place), side="right")
+        coordinates = self.gram.points[line.order, line.column]
+        i = jnp.searchsorted(stop_gradient(coordinates), stop_gradient(coordinate), side="right")
         before, after = self.filter.at_neighbours(i)
-        n = len(places)
+        n = len(coordinates)
         # A maximum is not used, because its derivative would be halved at a point itself.
-        since = jnp.where(i > 0, place - places[jnp.maximum(i - 1, 0)], 0)
-        until = jnp.where(i < n, places[jnp.minimum(i, n - 1)] - place, 0)
+        since = jnp.where(i > 0, coordinate - coordinates[jnp.maximum(i - 1, 0)], 0)
+        until = jnp.where(i < n, coordinates[jnp.minimum(i, n - 1)] - coordinate, 0)
         there = model.transition(since)
         on = model.transition(until)
         # With the transitions A from the previous point to the coordinate, and B from there to the

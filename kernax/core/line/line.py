@@ -45,25 +45,25 @@ class OrderAlongLine(AbstractStructure):
         parallel: bool | None = None,
     ) -> "OrderAlongLine":
         """The order of a batch. Concrete points are sorted here, not in the compiled program."""
-        places = stop_gradient(points[:, column])
-        if is_concrete(places):
-            order = np.argsort(np.asarray(places), kind="stable")
+        coordinates = stop_gradient(points[:, column])
+        if is_concrete(coordinates):
+            order = np.argsort(np.asarray(coordinates), kind="stable")
             ranks = jnp.asarray(np.argsort(order))
             order = jnp.asarray(order)
         else:
             # XLA would sort constants during compilation, which takes a thousand times as long.
-            places = lax.optimization_barrier(places)
-            is_sorted = jnp.all(jnp.diff(places) >= 0)
-            numbers = jnp.arange(len(places))
+            coordinates = lax.optimization_barrier(coordinates)
+            is_sorted = jnp.all(jnp.diff(coordinates) >= 0)
+            numbers = jnp.arange(len(coordinates))
 
             def as_they_stand(_: Array) -> tuple[Array, Array]:
                 return numbers, numbers
 
-            def sort(places: Array) -> tuple[Array, Array]:
-                order = jnp.argsort(places)
+            def sort(coordinates: Array) -> tuple[Array, Array]:
+                order = jnp.argsort(coordinates)
                 return order, jnp.argsort(order)
 
-            order, ranks = lax.cond(is_sorted, as_they_stand, sort, places)
+            order, ranks = lax.cond(is_sorted, as_they_stand, sort, coordinates)
         return OrderAlongLine(order, ranks, column, harmonics, recursions_for(parallel))
 
     def gram(self, kernel, X):

@@ -75,9 +75,9 @@ class LineSampler(eqx.Module):
         # A value is its prediction from the previous points, plus `sqrt(s) z`; then the states
         # change by `q z / sqrt(s)`.
         line = self.gram.line
-        places = self.gram.points[self.gram.order, line.column]
+        coordinates = self.gram.points[self.gram.order, line.column]
         # A copy of the previous point adds nothing: it has weight zero and an arbitrary variance.
-        is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(places) > 0])
+        is_new = jnp.concatenate([jnp.ones(1, bool), jnp.diff(coordinates) > 0])
         weights = is_new.astype(normal.dtype)
         shift = 1 - weights
         factor = factorise(

@@ -43,16 +43,16 @@ def size(dtype: Any) -> tuple[int, int]:
 
 
 @functools.cache
-def _standard_nodes(dtype: Any, nodes: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _standard_nodes(dtype: Any, n_nodes: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Nodes of the standard normal distribution and their weights, which sum to one, computed in
     float64 and rounded once.
     """
     powers, default = size(dtype)
     # exp(-x^2 / 2) falls by `powers` powers of e at x = sqrt(2 powers).
     reach = math.sqrt(2 * powers)
-    places = np.linspace(-reach, reach, nodes or default)
-    weights = np.exp(-(places**2) / 2)
-    return places.astype(dtype), (weights / np.sum(weights)).astype(dtype)
+    nodes = np.linspace(-reach, reach, n_nodes or default)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes.astype(dtype), (weights / np.sum(weights)).astype(dtype)
 
 
 @renamed(nodes="n_nodes")
@@ -67,10 +67,10 @@ def expectation(
         >>> round(float(kernax.likelihoods.expectation(jnp.square, mean, variance)), 3)
         4.0
     """
-    places, weights = map(jnp.asarray, _standard_nodes(mean.dtype, n_nodes))
+    nodes, weights = map(jnp.asarray, _standard_nodes(mean.dtype, n_nodes))
     deviation = safe_sqrt(variance)
     # E g(f) is about sum_k weights_k g(mean + deviation x_k) with the nodes x_k.
-    values = jax.vmap(lambda place: function(mean + deviation * place))(places)
+    values = jax.vmap(lambda node: function(mean + deviation * node))(nodes)
     average = lambda value: jnp.tensordot(weights, value, 1, precision=jax.lax.Precision.HIGHEST)
     return jax.tree.map(average, values)
 
@@ -89,10 +89,10 @@ def expected_loss(
     reach = jnp.full_like(mean, math.sqrt(2 * powers))
     ends = -reach, reach
     turn = fixed.turn(of_y, at, wide, ends)
-    places, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, n_nodes or default)
+    nodes, log_masses = _nodes(turn, ends, _SHARPEST_LOSS, n_nodes or default)
     # Weights m_k exp(-x_k^2 / 2), with the masses m_k of the nodes, normalised to sum to one.
-    weights = jax.nn.softmax(log_masses - places**2 / 2, 0)
-    losses = jax.vmap(lambda place: likelihood(y, mean + deviation * place))(places)
+    weights = jax.nn.softmax(log_masses - nodes**2 / 2, 0)
+    losses = jax.vmap(lambda node: likelihood(y, mean + deviation * node))(nodes)
     return jnp.sum(weights * losses, 0)
 
 
@@ -116,8 +116,8 @@ def log_normaliser(
     count = n_nodes or size(mean.dtype)[1]
     ends = fixed.window(of_y, at, wide)
     turn = fixed.turn(of_y, at, jnp.ones_like(at), ends)
-    places, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
-    logs = jax.vmap(log_product)(places) + log_masses
+    nodes, log_masses = _nodes(turn, ends, _SHARPEST_DENSITY, count)
+    logs = jax.vmap(log_product)(nodes) + log_masses
     # log sum_k m_k p(y | f_k) exp(-(f_k - mean)^2 / (2 v)) / sqrt(2 pi v), with f_k = mean +
     # places_k and the masses m_k of the nodes.
     log_integral = logsumexp(logs, 0) - jnp.log(2 * jnp.pi * spread) / 2
@@ -163,7 +163,7 @@ def turn(
     a slope that hardly changes it is the middle and the whole span.
     """
     low, high = ends
-    slope = lambda place: likelihood.derivative(y, mean + unit * place)
+    slope = lambda offset: likelihood.derivative(y, mean + unit * offset)
     first = slope(low)
     way = slope(high) - first
 

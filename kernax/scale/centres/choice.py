@@ -126,7 +126,7 @@ class LeverageScores(AbstractChoice):
                 "must be known: choose centres outside of jit and vmap, or pass by=Uniform()"
             )
         kernel, X = stop_gradient((kernel, X))
-        return _by_scores(kernel, X, float(ridge), number, key).places
+        return _by_scores(kernel, X, float(ridge), number, key).indices
 
 
 @renamed(number="n_centres")
@@ -164,8 +164,8 @@ def choose_centres(
         )
     if not isinstance(by, AbstractChoice):
         raise ValueError(f"by must be a choice such as Uniform(), but is {by!r}")
-    places = by.places(kernel, X, n_centres, key)
-    return points_at(X, places)
+    indices = by.places(kernel, X, n_centres, key)
+    return points_at(X, indices)
 
 
 def checked_centres(
@@ -191,11 +191,11 @@ def checked_centres(
         return cast(Z, dtype_of(X))
     warn_of_many(number, points)
     assert key is not None
-    places = _UNIFORM.places(kernel, X, n, key)
+    indices = _UNIFORM.places(kernel, X, n, key)
     if weights is not None and weights.removes:
         # Removed points come last; the others keep the order of the draw.
-        places = places[jnp.argsort(weights.values[places] == 0, stable=True)]
-    return points_at(X, places[: min(number, points)])
+        indices = indices[jnp.argsort(weights.values[indices] == 0, stable=True)]
+    return points_at(X, indices[: min(number, points)])
 
 
 def number_of_centres(centres: Any, key: Any) -> int | None:
@@ -241,8 +241,8 @@ def _by_scores(
             "rescale X"
         )
     key, first = jax.random.split(key)
-    places = jax.random.permutation(first, n)[: min(n, _LEAST)]
-    drawn = _Drawn(places, jnp.full(len(places), len(places) / n, dtype_of(X)))
+    indices = jax.random.permutation(first, n)[: min(n, _LEAST)]
+    drawn = _Drawn(indices, jnp.full(len(indices), len(indices) / n, dtype_of(X)))
     # For so large a ridge every point has the same score.
     now = max(whole / _LEAST, _FALL * ridge)
     while now > ridge:
@@ -272,7 +272,7 @@ def _by_scores(
 class _Drawn(NamedTuple):
     """The points drawn, and the probability with which each was drawn."""
 
-    places: Int[Array, " m"]
+    indices: Int[Array, " m"]
     shares: Float[Array, " m"]
 
 
@@ -296,14 +296,14 @@ def _scores(kernel, points, shares, candidates, ridge):
     n = size_of(candidates)
     tiles = -(-n // _CANDIDATES_OF_TILE)
     # The last tile is padded with the first candidates.
-    places = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
+    indices = jnp.arange(tiles * -(-n // tiles)).reshape(tiles, -1) % n
 
-    def of_tile(_, places):
-        tile = points_at(candidates, places)
+    def of_tile(_, indices):
+        tile = points_at(candidates, indices)
         # k(x, J) (L L^T)^-1 k(J, x) = |L^-1 k(J, x)|^2, with L L^T = K_JJ + ridge A.
         explained = solve_lower(factor.lower, gram_of_prepared(kernel, points, tile))
         left = diagonal_of(kernel, tile) - jnp.sum(explained**2, 0)
         # A score is at most one, and rounding if the other points represent the point entirely.
         return None, jnp.clip(left / ridge, eps_of(left), 1)
 
-    return lax.scan(of_tile, None, places)[1].reshape(-1)[:n]
+    return lax.scan(of_tile, None, indices)[1].reshape(-1)[:n]

@@ -137,8 +137,8 @@ def sampled(rows: ArrayRows, size: int) -> ArrayRows:
         return rows
     weights = lax.stop_gradient(rows.weights)
     of_rows = priorities(jnp.arange(n, dtype=jnp.uint32), weights)
-    highest, places = _largest_of(of_rows, size + 1, rows.spread)
-    return rows.at(places[:-1], standing_for_all(weights[places[:-1]], highest[-1]))
+    highest, indices = _largest_of(of_rows, size + 1, rows.spread)
+    return rows.at(indices[:-1], standing_for_all(weights[indices[:-1]], highest[-1]))
 
 
 def _largest_of(
@@ -146,17 +146,17 @@ def _largest_of(
 ) -> tuple[Float[Array, " s"], Int[Array, " s"]]:
     """The largest values and their indices, the first among equal ones."""
     if spread is None:
-        largest, places = lax.top_k(values, number)
-        return largest, places
+        largest, indices = lax.top_k(values, number)
+        return largest, indices
 
     def of_part(_: None, own: Float[Array, " n"]) -> tuple[Array, Array]:
         # The largest on one device, so that no more are communicated, and their indices among all.
-        largest, places = lax.top_k(own, min(number, len(own)))
-        return largest, places + lax.axis_index(spread.axes) * len(own)
+        largest, indices = lax.top_k(own, min(number, len(own)))
+        return largest, indices + lax.axis_index(spread.axes) * len(own)
 
-    candidates, places = on_parts(of_part, spread, None, values)
+    candidates, indices = on_parts(of_part, spread, None, values)
     largest, at = lax.top_k(candidates, number)
-    return largest, places[at]
+    return largest, indices[at]
 
 
 def standing_for_all(weights: Float[Array, " s"], left_out: Any) -> Float[Array, " s"]:

@@ -204,13 +204,13 @@ class ArrayRows(AbstractRows):
     def either(self, condition, yes, no, state):
         return lax.cond(condition, yes, no, state)
 
-    def at(self, places: Any, weights: Float[Array, " r"]) -> "ArrayRows":
+    def at(self, indices: Any, weights: Float[Array, " r"]) -> "ArrayRows":
         """Some of the rows, with other weights; the last row is repeated with weight zero where
         devices would not share the rows evenly.
         """
         missing = 0 if self.spread is None else -len(weights) % self.spread.parts
-        places = jnp.pad(places, (0, missing), mode="edge")
-        X, y = points_at((self.X, self.y), places)
+        indices = jnp.pad(indices, (0, missing), mode="edge")
+        X, y = points_at((self.X, self.y), indices)
         return self.of(X, y, jnp.pad(weights, (0, missing)))
 
     def of(self, X: PyTree, y: Float[Array, "r p"], weights: Float[Array, " r"]) -> "ArrayRows":

@@ -206,7 +206,8 @@ class _Spot(eqx.Module):
     def overlaps(self, other: "_Spot") -> bool:
         """Whether both change the same element."""
         whole = self.element is None or other.element is None
-        return self.entry.place == other.entry.place and (whole or self.element == other.element)
+        same_leaf = self.entry.leaf_index == other.entry.leaf_index
+        return same_leaf and (whole or self.element == other.element)
 
     def set(self, leaf: Array, value: Array) -> Array:
         """The parameter with another value here."""
@@ -250,7 +251,7 @@ def _with_values(model: Model, values: Mapping[str, Array]) -> Model:
     leaves, structure = jax.tree.flatten(model)
     for path, value in values.items():
         spot = _Spot.of(model, path)
-        leaves[spot.entry.place] = spot.set(leaves[spot.entry.place], value)
+        leaves[spot.entry.leaf_index] = spot.set(leaves[spot.entry.leaf_index], value)
     return jax.tree.unflatten(structure, leaves)
 
 

@@ -37,12 +37,14 @@ class Draws:
         theta = np.zeros_like(parent.theta)
         for t, term in enumerate(candidate.terms):
             log_scales[t] = self._log_scale(term, parent, moved)
-            for f, heir in enumerate(term.factors):
-                theta[t, f] = self._theta(heir, parent, moved, multiplies=term.origin is not None)
-                if heir.origin is None:
+            for f, inherited in enumerate(term.factors):
+                theta[t, f] = self._theta(
+                    inherited, parent, moved, multiplies=term.origin is not None
+                )
+                if inherited.origin is None:
                     # A new factor does not change the size of its term: exp(log_scale) E k(x, x)
                     # stays the same.
-                    mean_square = BY_WORD[heir.factor.word].mean_square(theta[t, f])
+                    mean_square = BY_WORD[inherited.factor.word].mean_square(theta[t, f])
                     log_scales[t] -= math.log(mean_square)
         noise = parent.log_noise + moved * self.rng.normal(0, _WOBBLE_OF_SCALE)
         return Values(log_scales, theta, noise)
@@ -58,15 +60,15 @@ class Draws:
         return float(parent.log_scales[term.origin]) + wobble
 
     def _theta(
-        self, heir: InheritedFactor, parent: Values, moved: bool, multiplies: bool
+        self, inherited: InheritedFactor, parent: Values, moved: bool, multiplies: bool
     ) -> Float[np.ndarray, " p"]:
         """The parameters of the parent, or of a new factor."""
-        base = BY_WORD[heir.factor.word]
-        column = self.columns[heir.factor.column]
-        if heir.origin is None:
+        base = BY_WORD[inherited.factor.word]
+        column = self.columns[inherited.factor.column]
+        if inherited.origin is None:
             return padded(base.draw(self.rng, column, multiplies))
-        inherited = parent.theta[heir.origin]
-        return base.moved(inherited, self.rng, column) if moved else inherited
+        theta = parent.theta[inherited.origin]
+        return base.moved(theta, self.rng, column) if moved else theta
 
 
 def columns_of(
@@ -77,10 +79,10 @@ def columns_of(
     """
     scales = []
     for x in X.T:
-        places = np.unique(x)
-        low = float(places[0])
-        high = float(places[-1])
-        spacing = float(np.median(np.diff(places))) if len(places) > 1 else 0.0
+        values = np.unique(x)
+        low = float(values[0])
+        high = float(values[-1])
+        spacing = float(np.median(np.diff(values))) if len(values) > 1 else 0.0
         peaks = [leading_periods(x, target, _PERIODS) for target in targets]
         # The highest peak of each target first.
         ranked = [each[rank] for rank in range(_PERIODS) for each in peaks if rank < len(each)]

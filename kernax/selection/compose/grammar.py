@@ -47,7 +47,7 @@ class InheritedTerm:
 
     @property
     def term(self) -> Term:
-        return tuple(heir.factor for heir in self.factors)
+        return tuple(inherited.factor for inherited in self.factors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Grammar:
             # Factors and terms in the order of their names; constants come first.
             ordered = []
             for term in terms:
-                factors = sorted(term.factors, key=lambda heir: heir.factor)
+                factors = sorted(term.factors, key=lambda inherited: inherited.factor)
                 ordered.append(dataclasses.replace(term, factors=tuple(factors)))
             candidate = Candidate(tuple(sorted(ordered, key=lambda term: term.term)), step)
             if self.allows(candidate.structure):
@@ -143,12 +143,12 @@ class Grammar:
                 f"* {factor.word}",
             )
         # T B -> T, and T B -> T B'.
-        for place, heir in enumerate(term.factors):
+        for place, inherited in enumerate(term.factors):
             others = (*term.factors[:place], *term.factors[place + 1 :])
             yield InheritedTerm(others, term.origin), "- a factor"
             for factor in self.alphabet:
-                if factor.column == heir.factor.column:
-                    step = f"{heir.factor.word} -> {factor.word}"
+                if factor.column == inherited.factor.column:
+                    step = f"{inherited.factor.word} -> {factor.word}"
                     yield InheritedTerm((*others, InheritedFactor(factor)), term.origin), step
 
 
@@ -156,8 +156,8 @@ def inheriting(structure: Structure) -> tuple[InheritedTerm, ...]:
     """The same structure with each part starting from itself."""
     terms = []
     for i, term in enumerate(structure):
-        heirs = [InheritedFactor(factor, (i, j)) for j, factor in enumerate(term)]
-        terms.append(InheritedTerm(tuple(heirs), i))
+        inheriting_factors = [InheritedFactor(factor, (i, j)) for j, factor in enumerate(term)]
+        terms.append(InheritedTerm(tuple(inheriting_factors), i))
     return tuple(terms)
 
 

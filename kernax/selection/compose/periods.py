@@ -18,16 +18,16 @@ def leading_periods(
     range; there are fewer than `count` if there are fewer peaks, and none for fewer than five
     different x.
     """
-    places = np.unique(x)
-    if len(places) < _DEGREE + 2:
+    values = np.unique(x)
+    if len(values) < _DEGREE + 2:
         return []
     # Several frequencies within the width of a peak.
-    span = places[-1] - places[0]
+    span = values[-1] - values[0]
     lowest = 2 / span
-    highest = 1 / (2 * np.median(np.diff(places)))
+    highest = 1 / (2 * np.median(np.diff(values)))
     number = int(_OVERSAMPLING * span * (highest - lowest))
     frequencies = np.linspace(lowest, highest, min(max(number, 3), _MOST_FREQUENCIES))
-    centred = (x - places[0]) / span
+    centred = (x - values[0]) / span
     residual = y - np.polyval(np.polyfit(centred, y, _DEGREE), centred)
     # By how much the squares of y fall if a sine and a cosine of each frequency are fitted.
     angles = 2 * np.pi * frequencies[:, None] * (x - x.mean())

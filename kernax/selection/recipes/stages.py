@@ -69,7 +69,7 @@ class Together(eqx.Module):
                     jnp.ones(groups.size, moved.dtype), groups.ravel(), groups.size
                 )
                 means = totals / jnp.maximum(counts, 1)  # 0 / 1 for numbers that no element has
-                leaves[entry.place] = jnp.exp(centre + means[groups])
+                leaves[entry.leaf_index] = jnp.exp(centre + means[groups])
         return jax.tree.unflatten(structure, leaves)
 
 

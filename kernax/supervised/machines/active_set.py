@@ -232,12 +232,12 @@ def _solve_among_the_first(
     columns: Float[Array, "n c"],
 ) -> Float[Array, "n c"]:
     """`K_FF^-1` times each column, where all free points are among the first of an order."""
-    places = free_first[:size]
-    inside = free[places].astype(columns.dtype)
-    K_FF, mean = _padded_matrix(operator.submatrix(places), inside)
+    indices = free_first[:size]
+    inside = free[indices].astype(columns.dtype)
+    K_FF, mean = _padded_matrix(operator.submatrix(indices), inside)
     factor = cholesky_factor(DenseGram(K_FF), mean)
-    solved = factor.solve(inside[:, None] * columns[places])
-    return jnp.zeros_like(columns).at[places].set(solved)
+    solved = factor.solve(inside[:, None] * columns[indices])
+    return jnp.zeros_like(columns).at[indices].set(solved)
 
 
 def _padded_matrix(

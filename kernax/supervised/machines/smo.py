@@ -119,14 +119,14 @@ def _swept(
             top, bottom = bias_interval(problem, now.beta, left)
             left = left - problem.of_points(middle(top, bottom))
         up, down = one_sided_slopes(now.beta, left, problem.low, problem.high, problem.epsilon)
-        _, places = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
-        part = WorkingSet.of(problem, problem.submatrix(places), places, now.beta, now.residual)
+        _, indices = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
+        part = WorkingSet.of(problem, problem.submatrix(indices), indices, now.beta, now.residual)
         # The next set would lose the accuracy of a goal below a tenth of the violation.
         improved, steps = part.improved(atol, most, to_a_tenth=True)
         # The residuals of all points, from the columns of K in the set.
-        change = improved[:size] - now.beta[places]
-        beta = now.beta.at[places].set(improved[:size])
-        residual = now.residual - problem.part_product(places, change)
+        change = improved[:size] - now.beta[indices]
+        beta = now.beta.at[indices].set(improved[:size])
+        residual = now.residual - problem.part_product(indices, change)
     return _WorkingSetState(beta, residual, now.steps + jnp.maximum(steps, 1))
 
 

@@ -87,25 +87,25 @@ class WorkingSet(eqx.Module):
     def of(
         problem: BoxProblem,
         K: Float[Array, "k k"],
-        places: Int[Array, " k"] | slice,
+        indices: Int[Array, " k"] | slice,
         beta: Array,
         residual: Array,
     ) -> "WorkingSet":
-        """The programme on the points at `places`, whose matrix is K."""
+        """The programme on the points at `indices`, whose matrix is K."""
         padding = _Padding.of(len(K), phantom=problem.total is None)
         index = jnp.arange(len(K) + padding.added, dtype=jnp.int32)
         # K with -inf on its diagonal.
         without_diagonal = where_or(index[:, None] != index[None, :], padding.zeros(K), -jnp.inf)
         return WorkingSet(
             K=without_diagonal,
-            diagonal=padding.zeros(problem.diagonal()[places]),
+            diagonal=padding.zeros(problem.diagonal()[indices]),
             index=index,
-            beta=padding.zeros(beta[places]),
-            residual=padding.zeros(residual[places]),
-            low=padding.bounds(problem.low[places], -jnp.inf),
-            high=padding.bounds(problem.high[places], jnp.inf),
+            beta=padding.zeros(beta[indices]),
+            residual=padding.zeros(residual[indices]),
+            low=padding.bounds(problem.low[indices], -jnp.inf),
+            high=padding.bounds(problem.high[indices], jnp.inf),
             epsilon=padding.zeros(jnp.broadcast_to(problem.epsilon, K.shape[:1])),
-            second=None if problem.second is None else padding.zeros(problem.second[places]),
+            second=None if problem.second is None else padding.zeros(problem.second[indices]),
         )
 
     def improved(
