@@ -41,7 +41,7 @@ def page() -> str:
         else:
             things = {f"kernax.{name}": getattr(kernax, name) for name in names}
             parts.append(section(sentence(heading), things))
-    parts += map(room, modules)
+    parts += map(section_of_module, modules)
     return "\n".join(parts)
 
 
@@ -69,11 +69,11 @@ def address(kernel: str) -> str:
     return f"kernax.{kernel}" if kernel in kernax.__all__ else f"kernax.kernels.{kernel}"
 
 
-def room(name: str) -> str:
+def section_of_module(name: str) -> str:
     """A module that users import from."""
-    place = f"kernax.{name}"
-    module = importlib.import_module(place)
-    return section(place, members(module), inspect.getdoc(module) or "")
+    path = f"kernax.{name}"
+    module = importlib.import_module(path)
+    return section(path, members(module), inspect.getdoc(module) or "")
 
 
 def members(module: ModuleType) -> dict[str, Any]:

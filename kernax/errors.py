@@ -127,7 +127,7 @@ class MemoryBudgetError(MemoryError):
 class KernaxFileError(ValueError):
     """A file is not a valid model or checkpoint of kernax, or belongs to another call.
 
-    Also raised for an object that cannot be saved.
+    It is also raised for an object that cannot be saved.
     """
 
 

@@ -61,11 +61,12 @@ def leave_one_out_predictions(
     on its own prediction, so the predictions of points of weight zero are those of held-out points.
     For approximate posteriors see `posterior.leave_one_out(y)`.
 
-    Arguments are those of `condition`, with one column of targets. Differentiable in the process,
-    X, y, noise and weights. The predictions are NaN if there is no Cholesky factor. A warning is
-    issued if jitter was needed, or if fewer than four digits (two in float32) are accurate.
+    Arguments are those of `condition`, with one column of targets. The predictions are
+    differentiable in the process, X, y, noise and weights. They are NaN if there is no Cholesky
+    factor. A warning is issued if jitter was needed, or if fewer than four digits (two in float32)
+    are accurate.
 
-    Raises ValueError for bad shapes or values. MemoryBudgetError.
+    Raises ValueError for bad shapes or values, and MemoryBudgetError if the matrices do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -49,7 +49,7 @@ class HeteroscedasticPosterior(Printed):
 
     Attributes:
         process: the approximation of the posterior of f, a `GaussianProcess`.
-        log_noise: that of the posterior of g, a `GaussianProcess`.
+        log_noise: the approximation of the posterior of g, a `GaussianProcess`.
         log_evidence: a lower bound of `log p(y | X)`; maximise it to learn hyperparameters.
 
     Examples:

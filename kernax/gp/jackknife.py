@@ -67,7 +67,7 @@ def jackknife_plus(
     The ends are NaN if there is no Cholesky factor. A warning is issued if jitter was needed, or if
     fewer than four digits (two in float32) are accurate.
 
-    Raises ValueError for bad shapes or values. MemoryBudgetError.
+    Raises ValueError for bad shapes or values, and MemoryBudgetError if the matrices do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

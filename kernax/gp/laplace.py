@@ -90,11 +90,12 @@ def laplace(
         X: a batch of n points.
         y: targets (n,): -1 and +1 for `Bernoulli` and `Probit`, counts for `Poisson` and
             `NegativeBinomial`, classes 0, 1, ... for `Ordinal`, else numbers; for `Categorical`
-            one-hot rows (n, classes), as of `one_hot`.
+            one-hot rows (n, classes), as `one_hot` makes them.
         likelihood: one of `kernax.likelihoods`, or your own; its parameters may be learned.
         weights: (n,) >= 0, powers of the likelihood: two is the observation repeated, zero the
             observation removed.
-        rtol, max_steps: of Newton's method, as for `regularised_risk`.
+        rtol, max_steps: the tolerance and the largest number of steps of Newton's method, as for
+            `regularised_risk`.
         throw: raise on failure; otherwise look at `result`.
 
     Returns:

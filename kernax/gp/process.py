@@ -106,15 +106,16 @@ class GaussianProcess(Printed):
         """Joint draws of f at n points X: `(*shape, n)`, or `(*shape, n, outputs)` for several
         outputs.
 
-        Differentiable in the process for a fixed key. If the covariance is numerically singular, as
-        for smooth kernels, jitter of at most 1e-4 of the prior variance is added. Draws of a
-        process that was conditioned by `StateSpace()` take O(n + m) for n observations and m
-        points. Draws of a prior at many points take O(m) where `condition` would use
-        `StateSpace()`.
+        The draws are differentiable in the process for a fixed key. If the covariance is
+        numerically singular, as for smooth kernels, jitter of at most 1e-4 of the prior variance is
+        added. Draws of a process that was conditioned by `StateSpace()` take O(n + m) for n
+        observations and m points. Draws of a prior at many points take O(m) where `condition` would
+        use `StateSpace()`.
 
         Raises NotPSDError if there is no Cholesky factor, NonFiniteError if the mean or the
-        covariance is not finite: with `throw=False` the draws are NaN instead. ValueError for an
-        argument that is not a key or not a shape. MemoryBudgetError.
+        covariance is not finite: with `throw=False` the draws are NaN instead. It raises ValueError
+        for an argument that is not a key or not a shape, and MemoryBudgetError if the matrices do
+        not fit.
         """
         check_key(key)
         if not isinstance(shape, (tuple, list)) or not all(

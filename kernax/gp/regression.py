@@ -223,7 +223,7 @@ def log_marginal_likelihood(
     variance eps * variance: in float32 a prior variance of 1e5 times the noise costs several per
     cent of the evidence. A `mean` that removes a large trend avoids this.
 
-    Raises ValueError for bad shapes or values. MemoryBudgetError.
+    Raises ValueError for bad shapes or values, and MemoryBudgetError if the matrices do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -135,7 +135,7 @@ def sgpr_bound(
     not even with the jitter that `sgpr(...).stats` reports, or if the noise is so small that B has
     none.
 
-    Raises ValueError for bad shapes or values. MemoryBudgetError.
+    Raises ValueError for bad shapes or values, and MemoryBudgetError if the matrices do not fit.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

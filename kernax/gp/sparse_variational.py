@@ -92,7 +92,8 @@ def svgp(
         n_steps: the number of steps; a different number compiles again.
         key: the key for the order of the points in batches, which is drawn anew for each pass.
         batch_size: the number of points in a batch, at most n. None means all points.
-        rate: of the natural gradient, in (0, 1]; q is an average over about 1 / rate batches.
+        rate: the length of a natural gradient step, in (0, 1]; q is an average over about 1 / rate
+            batches.
         trainable: selects what the optimiser updates, as for `unconstrain`, by paths such as
             `process.covariance.lengthscale`, `likelihood.noise` and `Z`.
         throw: raise on failure; otherwise look at `result`.
@@ -212,7 +213,7 @@ def svgp_bound(
         q: the distribution of the whitened values at Z; its `mean` and `root` can be learned.
         total: the number of all points, by default n.
 
-    Differentiable in all arguments. The value is NaN if k(Z, Z) has no Cholesky factor. Raises
+    It is differentiable in all arguments, and NaN if k(Z, Z) has no Cholesky factor. Raises
     ValueError for bad shapes or values.
 
     Examples:

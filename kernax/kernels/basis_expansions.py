@@ -36,7 +36,7 @@ class AbstractBasis(Printed):
 class PolynomialBasis(AbstractBasis):
     """`1, x_1, ..., x_1^degree, x_2, ..., x_d^degree`: D = 1 + d degree features.
 
-    Powers of single dimensions (Bishop 2006, section 3.1), without mixed monomials: those are the
+    The features are powers of single dimensions (Bishop 2006, section 3.1). Mixed monomials are the
     features of `Polynomial(degree, offset)`.
 
     Examples:
@@ -93,8 +93,8 @@ class GaussianBasis(AbstractLocalBasis):
 class SigmoidBasis(AbstractLocalBasis):
     """`sigmoid((x_a - centres_ja) / width_a)` for every centre j and dimension a: D = m d steps.
 
-    The sigmoid functions of Bishop 2006, eq. 3.5, in every dimension. `centres` (m, d), or (m,) for
-    d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
+    These are the sigmoid functions of Bishop 2006, eq. 3.5, in every dimension. `centres` (m, d),
+    or (m,) for d = 1, and `width` > 0, a scalar or one per dimension, are in units of x.
 
     Examples:
         >>> basis = kernax.bases.SigmoidBasis(centres=[0.0, 0.5, 1.0], width=0.1)

@@ -192,9 +192,9 @@ class GaussianOf(AbstractCombinator):
 class Centred(AbstractKernel):
     """`k(x, z) - mean_i k(x, p_i) - mean_i k(p_i, z) + mean_ij k(p_i, p_j)`, p the m `points`.
 
-    The kernel of features minus their mean over the points. `gram(Centred(k, X), X)` is `H K H`,
-    `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A single value costs m^2 evaluations of k, a
-    Gram matrix m^2 altogether and m more for each point.
+    It is the kernel of the features minus their mean over the points. `gram(Centred(k, X), X)` is
+    `H K H`, `H = I - 1/n` (Schoelkopf, Smola & Mueller 1998). A single value costs m^2 evaluations
+    of k, a Gram matrix m^2 altogether and m more for each point.
 
     Examples:
         >>> X = jnp.linspace(0.0, 1.0, 5)[:, None]

@@ -57,8 +57,9 @@ def _(kernel: Linear, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw
 class ShiftedLinear(AbstractKernel):
     """`(x - location) . (z - location)`: linear functions that are zero at the location.
 
-    In units of x, a scalar or one number per dimension. As a factor of a product it lets the size
-    of the other factor grow linearly with the distance from the location (Duvenaud et al. 2013).
+    The location is in units of x, a scalar or one number per dimension. As a factor of a product it
+    lets the size of the other factor grow linearly with the distance from the location (Duvenaud et
+    al. 2013).
 
     Examples:
         >>> k = kernax.kernels.ShiftedLinear(location=1.0)

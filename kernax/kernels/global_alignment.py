@@ -33,8 +33,8 @@ class GlobalAlignment(AbstractWideRange):
     `GlobalAlignment.pad`. A pair of vectors at which k underflows counts as four times the smallest
     float, and has no gradient.
 
-    Raises ValueError for points that are not series. NaN where k is negative or at least 2, and for
-    a length that is not between 1 and L.
+    Raises ValueError for points that are not series. The value is NaN where k is negative or at
+    least 2, and for a length that is not between 1 and L.
 
     Examples:
         >>> slow, fast = [0.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0]

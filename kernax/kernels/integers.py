@@ -245,15 +245,15 @@ class Coregionalisation(AbstractKernel):
 
 
 class Exchangeable(AbstractKernel):
-    """1 if s = t and correlation otherwise, of categories s and t: the categories of a column are
-    all equally alike.
+    """1 if s = t, otherwise `correlation`, for categories s and t: any two different categories are
+    equally similar.
 
     A category is an integer, in any order and of any number: one that is new in a prediction has
     the same correlation with those that were seen. The correlation is in [0, 1], and 0 makes the
     categories independent; the kernel is `B[s, t]` of `B = correlation 1 1^T + (1 - correlation)
     I`, compound symmetry. A negative correlation, which is positive semidefinite for few categories
-    only, is left out. Use `Coregionalisation` where some categories are more alike than others, and
-    a product of such kernels for several columns of categories (Qian, Wu & Wu 2008, "Gaussian
+    only, is left out. Use `Coregionalisation` where some categories are more similar than others,
+    and a product of such kernels for several columns of categories (Qian, Wu & Wu 2008, "Gaussian
     process models for computer experiments with qualitative and quantitative factors").
 
     Raises ValueError for points that are not integers.

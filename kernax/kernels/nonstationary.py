@@ -55,7 +55,7 @@ class SineBasis(eqx.Module):
 class Brownian(AbstractKernel):
     """`min(x, z)` for x, z >= 0, of shape (1,), else NaN: the covariance of Brownian motion.
 
-    In units of x. Its functions have f(0) = 0 and `|f|^2 = integral f'(t)^2 dt` (Wahba 1990,
+    It is in units of x. Its functions have f(0) = 0 and `|f|^2 = integral f'(t)^2 dt` (Wahba 1990,
     section 1.2). The derivative returned at x = z is the mean of those to the left and to the
     right.
 
@@ -89,9 +89,9 @@ class Brownian(AbstractKernel):
 class BrownianBridge(AbstractKernel):
     """`min(x, z) - x z` for x, z in [0, 1], of shape (1,), and NaN outside.
 
-    The covariance of Brownian motion that ends at f(1) = 0. Its functions have f(0) = f(1) = 0 and
-    `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of those to the
-    left and to the right.
+    It is the covariance of Brownian motion that ends at f(1) = 0. Its functions have f(0) = f(1) =
+    0 and `|f|^2 = integral_0^1 f'(t)^2 dt`. The derivative returned at x = z is the mean of those
+    to the left and to the right.
 
     Examples:
         >>> k = kernax.kernels.BrownianBridge()
@@ -117,8 +117,8 @@ class BrownianBridge(AbstractKernel):
 class IntegratedBrownian(AbstractKernel):
     """`m^2 (3 M - m) / 6`, m = min(x, z), M = max(x, z), for x, z >= 0, of shape (1,), else NaN.
 
-    The covariance of the integral of Brownian motion (GPML eq. 6.28), in cubed units of x. Its
-    functions have f(0) = f'(0) = 0 and `|f|^2 = integral f''(t)^2 dt`; with a large multiple of
+    It is the covariance of the integral of Brownian motion (GPML eq. 6.28), in cubed units of x.
+    Its functions have f(0) = f'(0) = 0 and `|f|^2 = integral f''(t)^2 dt`; with a large multiple of
     `Linear() + 1.0` added, ridge regression is the smoothing spline.
 
     Examples:
@@ -169,10 +169,10 @@ def _lengthscale_function(lengthscale: Any) -> Any:
 class Gibbs(AbstractKernel):
     """`prod_d sqrt(2 l_d l'_d / (l_d^2 + l'_d^2)) exp(-sum_d (x_d - z_d)^2 / (l_d^2 + l'_d^2))`.
 
-    An RBF whose lengthscale, l at x and l' at z, changes from place to place (Gibbs 1997; GPML eq.
-    4.32). `lengthscale` is a function of a point, or a module with parameters of its own, and gives
-    a positive number or one for each dimension (d,), in units of x; where it is not positive the
-    kernel is NaN. With a constant lengthscale the kernel is `RBF(lengthscale)`.
+    It is an RBF whose lengthscale, l at x and l' at z, changes from place to place (Gibbs 1997;
+    GPML eq. 4.32). `lengthscale` is a function of a point, or a module with parameters of its own,
+    and gives a positive number or one for each dimension (d,), in units of x; where it is not
+    positive the kernel is NaN. With a constant lengthscale the kernel is `RBF(lengthscale)`.
 
     Examples:
         >>> k = kernax.kernels.Gibbs(lambda x: 0.1 + x**2)  # longer far from zero

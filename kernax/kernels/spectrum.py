@@ -30,8 +30,8 @@ _MOST_COMPARED = 3000
 class Spectrum(AbstractKernel):
     """`sum_u c_u(x) c_u(z)` over all strings u of `k` tokens, c_u(x) the number of u in x.
 
-    The k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where there are at most
-    2^14 strings of that length over the alphabet, a Gram matrix is one matrix product.
+    This is the k-spectrum kernel (Leslie, Eskin & Noble 2002), for any alphabet. Where there are at
+    most 2^14 strings of that length over the alphabet, a Gram matrix is one matrix product.
 
     Examples:
         >>> X = kernax.strings.encode(["banana", "ananas", "cherry"])

@@ -143,7 +143,7 @@ def from_graphs(
     Arguments:
         graphs: n pairs of the labels of the nodes, any strings or numbers, and of the edges, pairs
             of indices of nodes. Edges have no direction.
-        n_rounds: how many rounds; 0 compares the given labels alone.
+        n_rounds: the number of rounds; 0 compares the given labels alone.
         alphabet, unknown: as for `encode`.
 
     Raises ValueError for graphs that are not such pairs and for an index out of range.

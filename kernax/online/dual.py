@@ -19,7 +19,7 @@ class DualState(AbstractOnlineState):
     """The state of a `DualLearner`.
 
     Attributes:
-        kernel: the learner's, in the dtype of the points, for `function`.
+        kernel: the kernel of the learner in the dtype of the points, which `function` uses.
         kept: the points of the function, as their budget keeps them.
         average: the mean of the coefficients after every step; None without averaging.
         steps: the number of points seen.

@@ -21,7 +21,7 @@ class DualAdagradState(AbstractOnlineState):
     """The state of `DualAdagrad`.
 
     Attributes:
-        kernel: the learner's, in the dtype of the points, for `function`.
+        kernel: the kernel of the learner in the dtype of the points, which `function` uses.
         kept: the points of the function, as their budget keeps them.
         roots: sqrt(G), where G is the sum of the squared gradients, for each coefficient.
         steps: the number of points seen.

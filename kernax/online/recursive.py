@@ -60,7 +60,7 @@ class RecursiveState(AbstractOnlineState):
     """The state of `KernelRecursiveLeastSquares`.
 
     Attributes:
-        kernel: the learner's, in the dtype of the points, for `function`.
+        kernel: the kernel of the learner in the dtype of the points, which `function` uses.
         support: the kept points; its coefficients are not used.
         basis: the orthonormal basis of their span.
         fit: the least-squares fit in that basis; `fit.residual` measures its rounding errors.

@@ -1,10 +1,10 @@
 """Prepares columns as points and targets, and returns predictions in the user's units.
 
-Functions between raw points and the units of the data are `Standardised`, by `standardised_fit`;
-decision values become classes and probabilities in a `Classifier`, by `fit_classes`. Means and
-deviations (`Standards`) come from the training rows alone and are saved with the model, so that new
-rows are prepared in the same way. What the command line makes of the columns of a table is inside:
-`kernax.files.load_predictor` returns it with the model.
+`standardised_fit` returns a `Standardised` function, from raw points to targets in the units of the
+data. `fit_classes` returns a `Classifier`, which turns decision values into classes and
+probabilities. Means and deviations (`Standards`) come from the training rows alone and are saved
+with the model, so that new rows are prepared in the same way. A model that the command line wrote
+contains the encoding of the columns of its table; `kernax.files.load_predictor` returns both.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,

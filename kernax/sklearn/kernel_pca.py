@@ -29,7 +29,7 @@ class KernelPCA(KernelFeatures, KernelOfRows):
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows. It
             may be indefinite if the requested components have positive eigenvalues.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
         fit_inverse_transform: whether `inverse_transform` is learned, by ridge regression of X on
             the components, with the ridge `alpha`.

@@ -26,7 +26,7 @@ class KernelRidge(MultiOutputMixin, KernelRegressor):
         alpha: the ridge, a number, or one for each output.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two rows.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
         kernel_params: a dictionary of further arguments of a function as kernel.
         learn: "leave_one_out" learns the kernel's parameters and alpha by the leave-one-out error,
             starting from the given ones; None keeps the given ones.

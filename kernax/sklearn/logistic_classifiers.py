@@ -46,7 +46,7 @@ class KernelLogisticClassifier(LogOddsClassifier):
         alpha: the ridge, > 0.
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
         fit_intercept: whether to add an unpenalised bias.
         class_weight: as in scikit-learn.
         max_iter: the largest number of Newton steps.

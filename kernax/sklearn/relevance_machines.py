@@ -37,7 +37,7 @@ class RelevanceVectorRegressor(_RelevanceMachine, KernelRegressor):
     Arguments:
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, or "precomputed".
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
         noise: the variance of the noise; None learns it.
         fit_intercept: whether the constant is one of the functions.
         max_vectors: the largest number of functions.

@@ -165,7 +165,9 @@ class Rows:
                 return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.points)
             return node
 
-        return jax.tree.map(swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, RowIndices)))
+        return jax.tree.map(
+            swapped, value, is_leaf=lambda node: isinstance(node, (GramOf, RowIndices))
+        )
 
 
 def without_padding(function: KernelExpansion, n: int) -> KernelExpansion:

@@ -211,7 +211,7 @@ class SVC(_OfPairs):
         kernel: a name (scikit-learn's, and "matern12", "matern32", "matern52"), a kernel of kernax
             or of `sklearn.gaussian_process.kernels`, "precomputed", or a function of two tables
             that returns K.
-        gamma, degree, coef0: of kernels by name, as in scikit-learn.
+        gamma, degree, coef0: parameters of kernels given by name, as in scikit-learn.
         probability: whether to enable `predict_proba`: Platt's sigmoid of the leave-one-out
             decision values, which needs no cross-validation, and ignores `max_iter`; for several
             classes one sigmoid for each pair, coupled by `kernax.calibration.pairwise_coupling`.

@@ -63,7 +63,7 @@ def thin(
     Returns:
         A `Solution` whose `value` is a `Subsample`, differentiable with the choices held fixed.
         Stats: the discrepancies of the best part before its refinement, `split`, and of standard
-        thinning, `standard`. Memory O(n^2), time O(n^2).
+        thinning, `standard`. It takes O(n^2) operations and memory.
 
     Raises:
         ValueError: bad shapes or values, n that is not a multiple of `2^n_halvings`, anything but a

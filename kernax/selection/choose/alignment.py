@@ -54,8 +54,8 @@ def alignment(
         weights: (n,) >= 0. Two is the point repeated, zero the point removed.
 
     Returns:
-        A number, differentiable in the kernel, X, y and weights. NaN where K or the targets are
-        traced and constant.
+        A number, differentiable in the kernel, X, y and weights. It is NaN where K or the targets
+        are traced and constant.
 
     Raises ValueError for bad shapes or values, and for a K or targets that are constant, or zero if
     not centred.

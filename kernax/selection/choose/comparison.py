@@ -60,7 +60,7 @@ class Selection(Printed):
 
     @property
     def difference(self) -> Float[Array, " c"]:
-        """By how much the mean loss of each is above that of the best."""
+        """The mean loss of each candidate minus that of the best."""
         return self.mean - self.mean[self.best]
 
     @property

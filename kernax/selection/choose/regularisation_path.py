@@ -35,8 +35,8 @@ def regularisation_path(fit: Fit, values: ArrayLike) -> Solution[KernelExpansion
     Returns:
         A `Solution` whose `value` is one `KernelExpansion` with the values as its last output:
         coefficients (n, r), and `values(X_new)` (m, r). `result` and `stats` have one entry for
-        each value. Differentiable in whatever the fit depends on and in the values, as each fit is.
-        `jax.jit` of a function that calls it makes one program of all.
+        each value. It is differentiable in whatever the fit depends on and in the values, as each
+        fit is. `jax.jit` of a function that calls it makes one program of all.
 
     Raises ValueError for values that are not a vector, or a fit that does not return an expansion;
     and whatever the fit raises at the first value. A failure at a later value is a runtime error.

@@ -327,7 +327,7 @@ def svm_leave_one_out(
 
     Removing a point that is not a support vector changes nothing. For each support vector the SVM
     is fitted again with weight zero there, starting from the full solution. Arguments are those of
-    `svm`; NaN where a fit failed.
+    `svm`. Values are NaN where a fit failed.
 
     Raises ValueError as `svm` does, and where removing one point would leave only one class: the
     value at such a point is NaN where targets or weights are traced. Raises as `svm` where the full

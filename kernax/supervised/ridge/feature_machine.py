@@ -75,8 +75,8 @@ def recursive_feature_machine(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` in a `Mahalanobis` kernel:
-        `solution.value.kernel.metric` is M (d, d). Differentiable in the kernel, X, y, ridge and
-        weights, with the choice of the round held fixed. Stats: `residual` and `jitter` of the
+        `solution.value.kernel.metric` is M (d, d). It is differentiable in the kernel, X, y, ridge
+        and weights, with the choice of the round held fixed. Stats: `residual` and `jitter` of the
         returned fit, as in `kernel_ridge`; `leave_one_out`, the mean squared leave-one-out residual
         of each round, summed over outputs, shape (max_rounds,), NaN for rounds that were not
         needed; and `round`, the index of the best.
