@@ -69,7 +69,7 @@ class KalmanFilter(eqx.Module):
         """
         return self.recursions.vectors(self.kept, self.gains, self._shared(Y))
 
-    def explained(self) -> Float[Array, "n m m"]:
+    def reductions(self) -> Float[Array, "n m m"]:
         """For each point, F at the previous point, including that point; zero for the first."""
         # A = kept + q (A^T h)^T w / s.
         transitions = self.kept + jax.vmap(outer)(self._shared(self.gains), self.seen)
@@ -106,7 +106,7 @@ class KalmanFilter(eqx.Module):
         q = self.gains[last]
         # F = A F A^T + q q^T w / s at the last point, with A = kept + q (A^T h)^T w / s.
         carried = self.kept[last] + outer(self.shares[last] * q, self.seen[last])
-        before = congruence(carried, self.explained()[last]) + outer(self.shares[last] * q, q)
+        before = congruence(carried, self.reductions()[last]) + outer(self.shares[last] * q, q)
         first = jnp.minimum(i, len(self.shares) - 1)
         h = self.observation
         share = self.shares[first]

@@ -111,7 +111,7 @@ class KalmanFactor(AbstractDirectFactor):
         # eps in each entry are independent from point to point.
         kalman = self.filter
         information = kalman.information()
-        of_states = information[:-1] * kalman.explained()[1:]
+        of_states = information[:-1] * kalman.reductions()[1:]
         inverse, _ = kalman.diagonals(information, jnp.zeros_like(kalman.variances))
         squares = jnp.sum(of_states**2) + jnp.sum((inverse * diagonal[self.line.order]) ** 2)
         return self._known(2 * eps_of(diagonal) * jnp.sqrt(squares))

@@ -83,7 +83,7 @@ class Smoothed(eqx.Module):
     """The results of a smoothing pass at each point.
 
     Attributes:
-        explained: F of the previous point, (n, m, m).
+        reductions: F of the previous point, (n, m, m).
         states: x, the mean of the states at the previous point, (n, m, p).
         later: r, the correction of the states at each point by later data, (n, m, p).
         information: N, the information of those data about the states there, (n, m, m).
@@ -93,7 +93,7 @@ class Smoothed(eqx.Module):
         informed: `N q w / s`, (n, m).
     """
 
-    explained: Float[Array, "n m m"]
+    reductions: Float[Array, "n m m"]
     states: Float[Array, "n m p"]
     later: Float[Array, "n m p"]
     information: Float[Array, "n m m"]
@@ -113,7 +113,7 @@ class Smoothed(eqx.Module):
         information = kalman.information()
         inverse, posterior = kalman.diagonals(information, system.shift)
         return Smoothed(
-            explained=kalman.explained(),
+            reductions=kalman.reductions(),
             states=states,
             later=later,
             information=information,
@@ -150,7 +150,7 @@ def slopes(system: Along, y: Float[Array, "n p"]) -> Slopes:
     own = (system.weights * now.inverse)[:, None, None] * outer(h, h)[None]
     N = now.information - crossed - jnp.swapaxes(crossed, 1, 2) + own
     net = matmul(r, jnp.swapaxes(r, 1, 2)) - a.shape[1] * N
-    carried = matmul(system.chain.transitions, now.explained)
+    carried = matmul(system.chain.transitions, now.reductions)
     of_transitions = matmul(r, jnp.swapaxes(now.states, 1, 2)) - matmul(net, carried)
     return Slopes(
         transitions=of_transitions,
