@@ -468,6 +468,20 @@ BATCHES = {
             "residual = now.residual + problem.part_product(indices, change)",
             "supervised/test_svm.py::test_a_working_set_smaller_than_the_free_vectors_still_converges",
         ),
+        Mutant(  # steps in float32 that no longer help
+            "supervised/machines/smo.py",
+            "helps = error <= before / 10",
+            "helps = jnp.isfinite(error)",
+            "supervised/test_svm.py"
+            "::test_steps_in_float64_take_over_where_float32_rounds_slopes_too_much",
+        ),
+        Mutant(  # a sum that rounding in float32 loses
+            "supervised/machines/smo.py",
+            "beta = _with_totals(problem, now.beta, indices, improved.beta[:size])",
+            "beta = improved.beta[:size]",
+            "supervised/test_svm.py"
+            "::test_steps_in_float32_give_the_solution_of_float64_and_keep_the_sum",
+        ),
         Mutant(  # steps beyond the last one
             "supervised/machines/working_set.py",
             "steps = jnp.minimum(_CHECK_EVERY, most - run.steps)",

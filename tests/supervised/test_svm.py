@@ -393,6 +393,55 @@ def test_a_working_set_smaller_than_the_free_vectors_still_converges(data):
     np.testing.assert_allclose(parts.stats["dual"], whole.stats["dual"], rtol=1e-5 if X64 else 1e-4)
 
 
+@pytest.mark.slow
+@needs_x64
+@pytest.mark.parametrize("bias", [True, False])
+def test_steps_in_float32_give_the_solution_of_float64_and_keep_the_sum(data, bias):
+    """Whatever the bound is: float32 does not tell one of 1e-60 from zero."""
+    X, y = data
+    y = np.where(np.arange(60) % 7 == 0, -y, y)  # classes that overlap
+    for C in (1e-60, 1.0, 1e5, np.inf):
+        exact, parts = (
+            kernax.svm(RBF, X, y, C, bias=bias, solver=kernax.solvers.SMO(1e-6, working_set=m))
+            for m in (60, 16)
+        )
+        np.testing.assert_allclose(parts.stats["dual"], exact.stats["dual"], rtol=1e-6)
+        beta = np.asarray(parts.value.coefficients)
+        scale = np.sum(abs(beta))
+        assert not bias or abs(np.sum(beta)) <= 1e-14 * scale
+        assert np.all((beta * y >= 0) & (beta * y <= C))
+        np.testing.assert_allclose(decisions(parts, X), decisions(exact, X), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_steps_in_float64_take_over_where_float32_rounds_slopes_too_much(data):
+    X, y = data
+    y = np.where(np.arange(60) % 7 == 0, -y, y)
+    solver = kernax.solvers.SMO(1e-4, working_set=16)
+    kernel = kernax.RBF(3.0)
+    alone = [kernax.svm(kernel, X, y, C, solver=solver) for C in (0.1, 1e5)]
+    assert alone[1].stats["relative_gap"] <= 1e-4
+    # In a batch each member has its own precision.
+    fit = lambda C: kernax.svm(kernel, X, y, C, solver=solver, throw=False).stats
+    batch = jax.jit(jax.vmap(fit))(jnp.array([0.1, 1e5]))
+    assert np.all(batch["relative_gap"] <= 1e-4)
+    np.testing.assert_allclose(batch["dual"], [one.stats["dual"] for one in alone], rtol=1e-4)
+
+
+@pytest.mark.slow
+@needs_x64
+def test_steps_in_float32_stand_only_in_programs_of_large_working_sets():
+    """Fits of all points at once, which are small, would take longer to compile."""
+    fit = lambda n: str(
+        jax.make_jaxpr(lambda X, y: kernax.svm(RBF, X, y, 1.0, throw=False).value.coefficients)(
+            np.zeros((n, 2)), np.ones(n)
+        )
+    )
+    assert "f32" not in fit(1024)
+    assert "f32[1024,1024]" in fit(1025)
+
+
 def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
     """Where K is the identity and the classes are of one size, every coefficient is its label."""
     X, y = rng.normal(size=(20, 20)) + 3, np.tile([1.0, -1.0], 10)

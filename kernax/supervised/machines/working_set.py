@@ -110,9 +110,9 @@ class WorkingSet(eqx.Module):
 
     def improved(
         self, tol: Float[Array, ""], most: Int[Array, ""], *, to_a_tenth: bool
-    ) -> tuple[Float[Array, " m"], Int[Array, ""]]:
-        """Coefficients with a violation within the set of at most `tol`, or if `to_a_tenth` a tenth
-        of what it is, and the number of steps.
+    ) -> tuple[WorkingState, Int[Array, ""]]:
+        """A state with a violation within the set of at most `tol`, or if `to_a_tenth` a tenth of
+        what it is, and the number of steps.
 
         The violation must be above `tol`, and `most` positive.
         """
@@ -138,7 +138,7 @@ class WorkingSet(eqx.Module):
 
         unknown = jnp.full_like(tol, jnp.inf)
         end = lax.while_loop(go_on, several_steps, _Run(start, unknown, jnp.zeros((), jnp.int32)))
-        return end.now.beta, end.steps
+        return end.now, end.steps
 
     def _violation(self, now: WorkingState) -> Float[Array, ""]:
         """How far the pair that violates optimality most violates it."""
