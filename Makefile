@@ -36,7 +36,7 @@ test: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m '$(TIER)' --budgets --durations=10
 	JAX_ENABLE_X64=0 JAXTYPING_DISABLE=0 $(BIN)/python -m pytest --budgets
 
-# What takes 1.5 to 5 s, which CI runs as well.
+# What takes 1 to 5 s, which CI runs as well.
 slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
 	$(MAKE) slow-float32
@@ -45,7 +45,7 @@ SLOW_IN_FLOAT32 := tests/cli tests/fuzz tests/kernels tests/supervised tests/con
 slow-float32: .venv/test
 	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)
 
-# All that takes longer than 1.5 s, with the flags of XLA that users have: the conftest has quicker ones.
+# All that takes longer than a second, with the flags of XLA that users have: the conftest has quicker ones.
 nightly: export XLA_FLAGS =
 nightly: .venv/test .venv/notebooks
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow or nightly' --durations=30

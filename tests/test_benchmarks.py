@@ -124,6 +124,7 @@ def test_a_row_that_fails_exits_1_and_the_next_one_is_measured(compare):
     assert measured["ratio"] > 0
 
 
+@pytest.mark.slow
 def test_both_versions_are_their_own_and_neither_takes_the_place_of_the_other(both):
     this, other = both
     assert sys.modules["kernax"] is kx is this.kernax

@@ -152,6 +152,7 @@ def outcome(call):
         return str(error)
 
 
+@pytest.mark.slow
 @EACH
 def test_an_old_keyword_warns_once_and_does_what_the_new_one_does(function, args, others, names):
     new = dict(names.values())

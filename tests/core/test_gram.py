@@ -265,6 +265,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     "kernel",

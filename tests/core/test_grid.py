@@ -358,6 +358,7 @@ def test_jitter_is_tried_where_only_the_weighted_cells_are_singular():
     assert max(jitters) > 0
 
 
+@pytest.mark.slow
 @needs_x64
 def test_memory_of_what_is_known_of_missing_cells_is_linear_where_the_first_axis_is_short():
     sizes = [2, 60, 60]
@@ -461,6 +462,7 @@ def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):
     assert rounding <= 200 * off
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 2])
 def test_where_there_is_no_factor_no_diagonal_is_a_number(dim):
     """Each point has its own noise, where the factor needs one for all."""

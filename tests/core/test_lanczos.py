@@ -97,6 +97,7 @@ def exact_means(given, probes, near):
     return np.array(means)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -120,6 +121,7 @@ def test_the_exact_mean_over_the_same_probes_is_in_the_bracket(name, steps):
     assert np.all(off <= found.bias_bound + rounding)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_bracket_shrinks_with_steps():
     """Ones and a diagonal matrix have no sampling error: all of the error is that of quadrature."""

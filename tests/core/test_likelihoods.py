@@ -112,6 +112,7 @@ def test_both_branches_of_the_probit_likelihood_meet():
         np.testing.assert_allclose(below, above, rtol=1e-8)
 
 
+@pytest.mark.slow
 @each
 def test_integrals_are_those_of_quadrature_by_scipy(likelihood):
     y = jnp.asarray(1.0, DTYPE)

@@ -18,6 +18,7 @@ def fitted(length, X, y, weights):
     return solution.value.values(np.asarray([[0.25], [0.7]], X.dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [Y, np.stack([Y, -(Y**2)], 1)], ids=["one column", "two columns"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["ones", "weights"])
 def test_a_padded_fit_has_the_values_and_the_derivative_of_the_fit_alone(y, weights):
@@ -29,6 +30,7 @@ def test_a_padded_fit_has_the_values_and_the_derivative_of_the_fit_alone(y, weig
     assert_close(jax.grad(total)(0.3, *padded), jax.grad(total)(0.3, X, y, weights))
 
 
+@pytest.mark.slow
 def test_derivatives_in_points_targets_and_weights_pass_through_the_padding():
     """Inside `jit` and `vmap`, where nothing is concrete."""
     alone = jax.grad(lambda *data: jnp.sum(fitted(0.3, *data) ** 2), argnums=(0, 1, 2))

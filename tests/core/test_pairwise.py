@@ -105,6 +105,7 @@ def test_the_diagonal_is_exact_in_registers(d, rng, in_registers):
     np.testing.assert_array_equal(value, V)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["RBF", "Matern12", "sum"])
 def test_derivatives_of_a_sum_over_pairs_are_those_of_the_dense_sum(name, rng):
     term, theta, rows, columns = _parts(KERNELS[name], rng)
@@ -230,6 +231,7 @@ def test_what_is_no_arithmetic_is_told_from_what_is(name):
     assert is_arithmetic(short_loop, None, x, x)
 
 
+@pytest.mark.slow
 def test_choices_and_constants_have_the_values_of_the_dense_sum(rng):
     def odd(theta, x, z):
         conditions = jnp.stack([x[0] > 0, x[0] > z[0]]) & jnp.stack([x[1] > 0, x[1] > z[1]])
@@ -348,6 +350,7 @@ def _lowered_for_gpu(function, *arguments):
         return jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", ["RBF", "Matern12"])
 def test_products_lower_for_a_gpu_as_one_kernel_and_gradients_as_three(name, rng):

@@ -66,6 +66,7 @@ PROBLEMS = problems()
 each = pytest.mark.parametrize("name", PROBLEMS)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("name", marked(pytest.mark.slow, PROBLEMS, "products"))
 @pytest.mark.parametrize("with_weights", [False, True])

@@ -264,6 +264,7 @@ def test_features_converge_as_one_over_the_root_of_their_number(kernel):
     assert np.max(np.abs(many.mean(0)[off]) / (many.std(0)[off] / np.sqrt(40))) < 4
 
 
+@pytest.mark.slow
 @needs_x64
 def test_features_are_a_map_of_points_that_holds_its_frequencies_as_data(tmp_path):
     features = kernax.random_fourier_features(COMPOSITE, 10, 2, key=jax.random.key(0))
@@ -344,6 +345,7 @@ def test_parts_in_different_precisions_are_drawn_in_one():
     assert features.phi.frequencies.dtype == jnp.float64
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -261,6 +261,7 @@ def test_a_solver_that_knows_no_determinant_is_refused():
         kernax.kernel_ridge(*arguments, solver=LINE)
 
 
+@pytest.mark.slow
 def test_a_series_that_is_cut_off_too_early_fails_instead_of_being_slightly_wrong():
     arguments = jnp.asarray(X[:20], DTYPE), jnp.asarray(Y[:20], DTYPE), 0.1
     process = kernax.GaussianProcess(kernax.Periodic(0.9, 3.1))

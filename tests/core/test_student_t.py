@@ -99,6 +99,7 @@ def test_the_bound_is_the_loss_where_f_is_known_and_for_normal_observations():
     np.testing.assert_allclose(precision, 1 / 0.09, rtol=rtol)
 
 
+@pytest.mark.slow
 def test_where_f_is_known_exactly_the_density_is_the_likelihood():
     y, f = jnp.asarray([0.3, 2.0], DTYPE), jnp.asarray([0.1, -1.0], DTYPE)
     nothing = jnp.zeros_like(y)

@@ -464,6 +464,7 @@ def test_a_probability_is_refused_where_targets_are_no_signs():
         posterior.probability(X[0])
 
 
+@pytest.mark.slow
 @needs_x64
 @each
 def test_one_class_alone_is_data_as_well(function):

@@ -131,6 +131,7 @@ def test_predictions_are_integrals_over_both_functions():
         np.testing.assert_allclose(posterior.log_density(x, y), np.log(density), rtol=rtol)
 
 
+@pytest.mark.slow
 def test_the_density_of_a_target_keeps_its_digits_far_from_the_mean():
     """Against 200,000 nodes. Measured: relative errors of 5e-8, and of 4e-7 in float32."""
     cases = [
@@ -180,6 +181,7 @@ def test_a_poor_prior_mean_of_the_noise_only_takes_more_steps():
         assert abs(jnp.mean(jax.vmap(found.value.log_noise.mean)(X)) + 2) < 3
 
 
+@pytest.mark.slow
 @needs_x64
 def test_too_few_steps_are_said():
     found = kernax.variational(PROCESS, X, Y, LIKELIHOOD, max_steps=2, throw=False)

@@ -54,6 +54,7 @@ def all_close(a, b, tolerance=TOLERANCE["value"]):
     jax.tree.map(lambda x, z: assert_close(x, z, tolerance), a, b)
 
 
+@pytest.mark.slow
 @every_head
 def test_a_head_gives_the_values_of_its_learner(name, episodes):
     X, X_new, weights = (part[2] for part in episodes)
@@ -106,6 +107,7 @@ def test_a_solve_that_is_not_accurate_is_nan_and_the_status_says_so(episodes):
     assert np.isnan(head(X, Y, X_new, weights=weights)).all()
 
 
+@pytest.mark.slow
 @needs_x64
 @every_head
 def test_bad_input_is_named(name, episodes):

@@ -170,6 +170,7 @@ def test_the_normalised_forms_never_make_more_mistakes_than_their_bound(seed, ba
     assert int(stats["mistakes"]) <= float(bound) * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @hypothesis.given(
     st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([(2.0, None), (1.5, 9.0)])
 )

@@ -193,6 +193,7 @@ def error(f, X, y, weights):
     return kx.metrics.root_mean_square_error(y, f.values(X), weights=weights)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_folds_standardise_by_their_own_rows_as_a_loop_that_removes_the_others_does(X, y):
     folds = kx.k_folds(n, 3, key=jax.random.key(0))

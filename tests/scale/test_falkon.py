@@ -167,6 +167,7 @@ def assert_is_residual(found, left):
 HEAVY = np.where(np.arange(N) == 14, 1e6, 1.0).astype(DTYPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "loss"),
     [("all rows", Logistic()), ("a sample", Squared())],
@@ -193,6 +194,7 @@ def test_the_residual_is_that_of_the_hessian_and_not_of_a_sample_that_is_far_fro
     assert_is_residual(found, left)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("loss", marked(pytest.mark.nightly, [Squared(), Logistic()], "Logistic"))
 def test_the_residual_of_single_precision_is_that_of_the_coefficients_returned(loss):
@@ -219,6 +221,7 @@ def test_a_hessian_is_made_of_all_rows_or_of_as_many_as_pay():
     assert size(300, 100, True, single) == 300
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_sample_has_the_heavy_rows_and_the_weight_of_all():
     weights = jnp.asarray(np.where(np.arange(5000) % 1000 == 7, 1e4, 1.0), DTYPE)
@@ -655,6 +658,7 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
         kernax.scale.Chunks.of_parquet("rows.parquet", ["a"], "y")
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_pass_over_chunks_compiles_once(monkeypatch):
     """Chunks of one size, and a last one that is filled up."""

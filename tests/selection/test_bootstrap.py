@@ -91,6 +91,7 @@ def test_rows_are_drawn_as_often_as_chance_has_it():
     assert_close(draws.var(), 1 - 1 / N, 0.03)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("statistic", ["mean", "spread"])
 def test_intervals_are_those_of_scipy(statistic):
@@ -209,6 +210,7 @@ def test_resamples_on_one_side_of_the_estimate_have_no_corrected_interval():
     assert np.all(np.isfinite(found.percentile()))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_statistic_that_never_moves_has_intervals_of_no_length():
     found = boot(lambda X, y, w: jnp.ones(2), jackknife=True)

@@ -606,6 +606,7 @@ def test_a_machine_that_rounding_keeps_from_its_tolerance_is_as_good_as_theirs()
     assert machine.score(X, y) >= theirs_alone.score(X, y)
 
 
+@pytest.mark.slow
 def test_spectral_clusters_are_those_of_the_rows_without_padding(table):
     """`clusters_` held the copies as well that fill the rows up to 64."""
     X, _, _ = table
@@ -699,6 +700,7 @@ def test_an_inverse_transform_needs_a_fit(table):
         ours.KernelPCA(2, fit_inverse_transform=True).inverse_transform(np.ones((1, 2)))
 
 
+@pytest.mark.slow
 def test_probabilities_are_there_where_the_solver_ended_early(table):
     """The machines without a row were to end as early, and raised."""
     X, y, _ = table

@@ -179,6 +179,7 @@ def test_a_longer_window_compares_with_an_objective_further_back():
     assert changes[count - 3] <= 3e-2
 
 
+@pytest.mark.slow
 @needs_x64
 def test_without_room_it_says_so_and_returns_the_best_so_far():
     solution = machine(rtol=0.0)

@@ -401,6 +401,7 @@ def test_places_beyond_the_first_32_change_nothing_in_a_batch_of_gradients():
     assert_close(alone, gradients[2], TOLERANCE["solve"])
 
 
+@pytest.mark.slow
 def test_shifted_units_of_the_targets_change_nothing_else():
     value = fit().value
     large = fit(y=Y * DTYPE(2.0**20)).value
@@ -516,6 +517,7 @@ def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_fl
     assert_close(basis.scales[1:3], np.full(2, np.sqrt(1.25)))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_input_that_makes_no_sense_is_refused():
     function = untyped(kernax.relevance_vector_machine)

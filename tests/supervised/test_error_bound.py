@@ -90,6 +90,7 @@ def test_the_bound_of_one_point_is_its_error():
         assert_close(call().norm, error, 1e-5 if X64 else 0.01)
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.3)])
 def test_losses_other_than_squares_have_a_bound_too(loss, rng):

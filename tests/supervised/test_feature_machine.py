@@ -74,6 +74,7 @@ def test_rounds_are_those_of_the_formulas(diagonal, data, rng):
     np.testing.assert_allclose(solution.value.values(X), values, atol=CLOSE)
 
 
+@pytest.mark.slow
 def test_the_first_round_is_kernel_ridge_and_constants_keep_its_metric(data):
     X, y = data
     one = kernax.recursive_feature_machine(LAPLACE, X, y, 0.1, max_rounds=1, bias=True)
@@ -124,6 +125,7 @@ def test_directions_without_effect_are_forgotten_and_held_out_errors_fall(rng):
     assert error(solution.value) < 0.2 * error(plain)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_classes_are_learned_from_one_hot_targets(rng):
     X = rng.normal(size=(120, 4)).astype(DTYPE)

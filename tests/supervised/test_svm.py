@@ -481,6 +481,7 @@ def noisy(n):
     return X, np.sign(X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=n)).astype(DTYPE)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_start_of_a_fit_that_failed_is_none(data):
     X, y = data
@@ -540,6 +541,7 @@ def test_weights_that_leave_one_class_are_a_failure_in_a_batch_too(data):
     assert np.all(np.isnan(fits.value.coefficients[1]))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_counts_of_numpy_are_counts(data):
     X, y = data
@@ -735,6 +737,7 @@ def test_points_without_a_weight_make_no_matrix_indefinite(data):
     assert not solution.stats["indefinite"]
 
 
+@pytest.mark.slow
 @needs_x64
 def test_of_several_machines_of_which_one_is_void_none_is_shown(data):
     """The result is one for all columns: finite coefficients would stand beside a word that says

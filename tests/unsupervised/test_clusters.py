@@ -100,6 +100,7 @@ def _short(K, weights, labels, clusters, steps):
 SHORT = jax.jit(_short, static_argnums=(3, 4))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_reported_objective_is_that_of_the_partition_and_no_point_is_nearer_to_another_mean():
     weights = np.random.default_rng(4).uniform(0.1, 2, 14)
@@ -149,6 +150,7 @@ def test_clusters_do_not_depend_on_how_small_all_weights_are():
         assert same_partition(near, of_ones.value.labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalised", [True, False])
 @pytest.mark.parametrize("heavy", [1e20, 1e160] if X64 else [1e10, 1e18])
 def test_heavy_weights_change_neither_clusters_nor_the_count_of_components(heavy, normalised):
@@ -207,6 +209,7 @@ def test_eigenvectors_of_a_graph_with_negative_eigenvalues_need_a_small_residual
     assert found.result == kernax.RESULTS.inaccurate
 
 
+@pytest.mark.slow
 def test_kmeans_is_the_same_where_the_sum_of_all_weights_is_too_large_for_a_float():
     weights = np.full(60, 0.1 * np.finfo(DTYPE).max, DTYPE)
     found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, weights=weights)
@@ -226,6 +229,7 @@ def test_in_blocks_and_in_features_the_partition_is_the_same():
     assert same_partition(plain.value.labels, features.value.labels)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_soft_memberships_are_a_fixed_point_and_harden_as_the_temperature_falls():
     found = kernax.kernel_kmeans(kernax.RBF(2.0), BLOBS, 3, key=KEY, temperature=0.2)
@@ -251,6 +255,7 @@ def test_soft_memberships_that_need_more_steps_say_so():
     assert found.stats["residual"] > 1e-10
 
 
+@pytest.mark.slow
 @needs_x64
 def test_more_starts_never_give_a_worse_partition():
     gram = DenseGram(kernax.gram(kernax.RBF(0.3), BLOBS))
