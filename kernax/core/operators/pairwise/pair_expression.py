@@ -190,17 +190,19 @@ _NOTHING = PairNumber(THETA, "constant", array=np.float64(0))
 
 
 def _once(function: Callable) -> Callable:
-    """An operation with one result for each list of arguments: a graph has no step twice."""
+    """An operation with one result for each list of positional arguments: a graph has no step
+    twice.
+    """
 
     @wraps(function)
-    def operation(*arguments):
+    def operation(*arguments, **how):
         places = [a for a in arguments if isinstance(a, PairNumber) and a.operation != "constant"]
         if not places:
-            return function(*arguments)
+            return function(*arguments, **how)
         key = (function, *arguments)
         results = places[0].results
         if key not in results:
-            results[key] = function(*arguments)
+            results[key] = function(*arguments, **how)
         return results[key]
 
     return operation
@@ -217,26 +219,11 @@ def _each(function: Callable, *arrays: Any) -> np.ndarray:
     return scalar
 
 
-# Arithmetic on numbers -----------------------------------------------------------------------
-
-
+@_once
 def _computed(
-    operation: str, function: Callable, *arguments: PairNumber, is_condition: bool = False
+    operation: str, *arguments: PairNumber, function: Callable, is_condition: bool = False
 ) -> PairNumber:
-    """An operation: a step of the graph for pairs, otherwise computed beforehand; the same object
-    for the same operation and arguments.
-    """
-    places = [a for a in arguments if a.operation != "constant"]
-    results = places[0].results if places else {}
-    key = (operation, *arguments)
-    if key not in results:
-        results[key] = _new_number(operation, function, *arguments, is_condition=is_condition)
-    return results[key]
-
-
-def _new_number(
-    operation: str, function: Callable, *arguments: PairNumber, is_condition: bool
-) -> PairNumber:
+    """An operation: a step of the graph for pairs, otherwise computed beforehand."""
     level = reduce(operator.or_, (argument.level for argument in arguments), THETA)
     if level == PAIR:
         if operation in ("max", "min") and any(a.is_condition for a in arguments):
@@ -303,7 +290,7 @@ def _mul(a: PairNumber, b: PairNumber) -> PairNumber:
     if a is _NOTHING or b is _NOTHING:
         return _NOTHING
     if (a.level | b.level) != PAIR:
-        return _computed("mul", lax.mul, a, b)
+        return _computed("mul", a, b, function=lax.mul)
     if b.level == THETA:
         (a, b) = (b, a)
     if a.level == THETA:
@@ -327,7 +314,7 @@ def _add(a: PairNumber, b: PairNumber) -> PairNumber:
     if is_zero(b):
         return a
     if (a.level | b.level) != PAIR:
-        return _computed("add", lax.add, a, b)
+        return _computed("add", a, b, function=lax.add)
     joined = _joined(a, b)
     if joined is not None:
         return joined
@@ -354,7 +341,7 @@ def _sub(a: PairNumber, b: PairNumber) -> PairNumber:
         # a - x y = a + (-x) y, which is one fused multiplication and addition.
         (x, y) = b.arguments
         return _add(a, PairNumber(PAIR, "mul", (_neg(x), y), function=lax.mul))
-    return _computed("sub", lax.sub, a, b)
+    return _computed("sub", a, b, function=lax.sub)
 
 
 @_once
@@ -363,7 +350,7 @@ def _neg(a: PairNumber) -> PairNumber:
         return a
     if a.operation == "constant":
         return _constant(-a.array)
-    return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", lax.neg, a)
+    return _scaled(_constant(-1.0), a) if a.level == PAIR else _computed("neg", a, function=lax.neg)
 
 
 @_once
@@ -376,10 +363,10 @@ def _div(a: PairNumber, b: PairNumber) -> PairNumber:
         inverse = (
             _constant(1.0 / b.array)
             if b.operation == "constant"
-            else _computed("div", lax.div, one, b)
+            else _computed("div", one, b, function=lax.div)
         )
         return _scaled(inverse, a)
-    return _computed("div", lax.div, a, b)
+    return _computed("div", a, b, function=lax.div)
 
 
 @_once
@@ -400,7 +387,7 @@ def _exp(a: PairNumber) -> PairNumber:
     if a.level == PAIR and a.sign == -1:
         # exp(a) = 2^(a log2(e)); for negative a the rounding of the exponent is harmless.
         return PairNumber(PAIR, "exp2_of_negative", (_scaled(_constant(1 / np.log(2.0)), a),))
-    return _computed("exp", lax.exp, a)
+    return _computed("exp", a, function=lax.exp)
 
 
 @_once
@@ -412,7 +399,7 @@ def _select(condition: PairNumber, no: PairNumber, yes: PairNumber) -> PairNumbe
     # where(a < 0, 0, a) = max(a, 0).
     is_clamp = condition.operation == "lt" and condition.arguments[0] is no
     if is_clamp and is_zero(condition.arguments[1]) and is_zero(yes):
-        return _computed("max", lax.max, no, yes)
+        return _computed("max", no, yes, function=lax.max)
     is_condition = no.is_condition and yes.is_condition
     arguments = (condition, no, yes)
     return PairNumber(PAIR, "select_n", arguments, function=lax.select_n, is_condition=is_condition)
@@ -440,8 +427,6 @@ _ARITHMETIC: dict[str, Callable[..., PairNumber]] = {
     "exp": _exp,
     "select_n": _select,
 }
-
-# Arrays of numbers ---------------------------------------------------------------------------
 
 
 def _broadcast_in_dim(a, *, shape, broadcast_dimensions, **_):
@@ -518,8 +503,6 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
 _MOVES = {
     *("broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "slice", "unstack"),
 }
-
-# Traces --------------------------------------------------------------------------------------
 
 
 def expressions(
@@ -653,7 +636,7 @@ def _of_numbers(equation: Any, numbers: list) -> Any:
     if name in _ELEMENTWISE:
         function = lambda *arrays: _bound(equation, *arrays)[0]
         is_condition = equation.outvars[0].aval.dtype == bool
-        operation = partial(_computed, name, function, is_condition=is_condition)
+        operation = partial(_computed, name, function=function, is_condition=is_condition)
         return _each(operation, *_same_shape(numbers))
     raise NotArithmetic(name)
 

@@ -89,9 +89,6 @@ def _grouped(flat: Sequence, sizes: tuple[int, ...]) -> tuple[list, list, list]:
     )
 
 
-# Values --------------------------------------------------------------------------------------
-
-
 def _in_registers(*flat, trace, sizes, interpret):
     """The sums as one GPU kernel, or by rows if the function is not arithmetic."""
     (theta, rows, columns) = _grouped(flat, sizes)
@@ -162,9 +159,6 @@ def _(*flat, trace, sizes, interpret):
     del interpret
     n = flat[sizes[0]].shape[0]
     return [aval.update(shape=(n, *aval.shape)) for aval in trace.out_avals]
-
-
-# Derivatives ---------------------------------------------------------------------------------
 
 
 def _jvp(primals, tangents, *, trace, sizes, interpret):
