@@ -82,7 +82,8 @@ class GaussianProcess(Printed):
                 self,
                 name,
                 "process.mean(x) and process.variance(x) take one point, "
-                "jax.vmap(process.mean)(X) a batch, and process.sample(X, key=key) draws",
+                "jax.vmap(process.mean)(X) a batch, process.sample(X, key=key) draws, and "
+                "kernax.gram(process.covariance, X) is the covariance of a batch",
             )
 
     def __init__(self, kernel: AbstractKernel, mean: Callable | ArrayLike = 0.0):
