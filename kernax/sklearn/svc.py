@@ -217,8 +217,8 @@ class SVC(_OfPairs):
             classes one sigmoid for each pair, coupled by `kernax.calibration.pairwise_coupling`.
         learn: "cross_validation" learns the kernel's parameters and C by the log loss on folds,
             starting from the given ones, and keeps what it has learned where that is better by
-            more than a standard error on the rows left out; otherwise, and with None, the given ones
-            stay. `kernel_` and `C_` are those that are used.
+            more than a standard error on the rows left out. Otherwise, and with None, the given
+            ones stay. `kernel_` and `C_` are those that are used.
         tol: the tolerance; in float64 SVMs are solved to a millionth of it.
         class_weight, max_iter, decision_function_shape, break_ties: as in scikit-learn.
         shrinking, cache_size, verbose, random_state: accepted, without effect.
