@@ -57,9 +57,11 @@ def log_expected_improvement(
     far = u < -5
     near = jnp.where(far, 0, u)
     of_near = jnp.log(norm.pdf(near) + near * norm.cdf(near))
-    # log Phi(u) + log(phi(u) / Phi(u) + u), where phi(u) / Phi(u) is the hazard of -u.
-    below = jnp.where(far, u, -5)
-    of_far = norm.logcdf(below) + jnp.log(excess_of_hazard(-below))
+    # log Phi(u) + log(h + u) with h = phi(u) / Phi(u), the hazard of -u. Here log Phi(u) is
+    # log phi(u) - log h: the derivatives of `norm.logcdf` lose their digits where u^2 is large.
+    t = -jnp.where(far, u, -5)
+    excess = excess_of_hazard(t)
+    of_far = norm.logpdf(t) - jnp.log(t + excess) + jnp.log(excess)
     # Where s = 0 the improvement is max(mean - best, 0) itself.
     known = jnp.where(gain > 0, jnp.log(positive_or_one(gain)), -jnp.inf)
     return jnp.where(is_random, jnp.log(s) + jnp.where(far, of_far, of_near), known)
