@@ -88,6 +88,31 @@ def test_alignment_does_not_know_units_nor_constants(data):
         np.testing.assert_allclose(ours, expected, rtol=1e-11)
 
 
+@pytest.mark.parametrize("unit", [1e-20, 1e20] if not X64 else [1e-170, 1e170])
+def test_alignment_does_not_know_the_unit_of_weights(unit, data):
+    """Products of two weights left the range of floats: every kernel was constant."""
+    X, y, weights = data
+    kernels = kernels_of_columns()
+    far = (unit * weights).astype(DTYPE)
+    plain = kernax.selection.alignment(RBF, X, y, weights=weights)
+    found = kernax.selection.alignment(RBF, X, y, weights=far)
+    np.testing.assert_allclose(found, plain, rtol=TOLERANCE["value"])
+    alone = kernax.selection.aligned_sum(kernels, X, y, weights=weights)
+    beside = kernax.selection.aligned_sum(kernels, X, y, weights=far)
+    for a, b in zip(alone.terms, beside.terms):
+        scales = a.scale, b.scale  # pyright: ignore[reportAttributeAccessIssue]
+        np.testing.assert_allclose(*scales, atol=TOLERANCE["solve"])
+
+
+def test_alignment_is_learned_of_targets_that_a_compiled_loss_closes_over(data):
+    """Known targets were read as a column of them, which is traced inside of jit."""
+    X, y, _ = (jnp.asarray(part) for part in data)
+    value = lambda lengthscale: kernax.selection.alignment(kernax.RBF(lengthscale), X, y)
+    np.testing.assert_allclose(jax.jit(value)(1.3), value(1.3), rtol=TOLERANCE["value"])
+    loss = lambda kernel: -kernax.selection.alignment(kernel, X, y)
+    assert kernax.minimise(loss, RBF, optax.adam(0.1), 3).stats["loss"] < loss(RBF)
+
+
 def kernels_of_columns():
     return [kernax.On(kernax.RBF(scale), [j]) for scale, j in ((1.0, 0), (1.0, 1), (0.3, 0))]
 

@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import eps_of, is_concrete, matmul, positive_or_one, stop_gradient
-from kernax.core.base.powers import exponent_of, times_power_of_two
+from kernax.core.base.powers import exponent_of, in_own_unit, times_power_of_two
+from kernax.core.base.weights import PointWeights
 from kernax.core.kernel.kernel import AbstractKernel, Scaled, Sum
 from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.operators.memory import Footprint, check_memory
@@ -86,7 +87,7 @@ def _check_targets_differ(problem: LearnerProblem, centred: bool) -> None:
     kept = problem.weights.kept() if is_concrete(problem.y, problem.weights) else None
     if kept is None:
         return
-    values = np.asarray(problem.columns)[kept]
+    values = np.asarray(problem.y)[kept]  # not its columns, which are traced inside of jit
     origin = values[:1] if centred else 0
     if np.any(values - origin):
         return
@@ -100,6 +101,7 @@ def _check_targets_differ(problem: LearnerProblem, centred: bool) -> None:
 @compiled
 def _alignment(problem, centred):
     """`<K, Y Y^T> / (|K| |Y Y^T|)`, and whether K is constant, or zero, up to rounding."""
+    problem = _with_weights_in_own_unit(problem)
     K, _ = _prepared(problem, centred)
     Y = _targets(problem, centred)
     # sum_ij w_i w_j K_ij^2
@@ -115,6 +117,16 @@ def _alignment(problem, centred):
     roots = jnp.sqrt(jnp.where(known, square, 1)) * jnp.sqrt(jnp.where(known, of_targets, 1))
     value = jnp.where(known, _along_targets(K, Y, problem) / roots, jnp.nan)
     return value, square <= smallest
+
+
+def _with_weights_in_own_unit(problem: LearnerProblem) -> LearnerProblem:
+    """The same problem with weights of about one. A common factor of all weights changes nothing,
+    but products of two very small or very large weights would leave the range of floats.
+    """
+    if problem.weights.given is None:
+        return problem
+    weights = PointWeights(in_own_unit(problem.weights.values)[0])
+    return eqx.tree_at(lambda problem: problem.weights, problem, weights)
 
 
 # Products of matrices are sums over pairs of points, weighted by both weights. They are smooth in
@@ -218,6 +230,7 @@ def aligned_sum(
 
 @compiled
 def _aligned(problems):
+    problems = [_with_weights_in_own_unit(problem) for problem in problems]
     problem = problems[0]
     grams, units = zip(*(_prepared(stop_gradient(one), True) for one in problems))
     Y = _targets(problem, True)
