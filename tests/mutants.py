@@ -110,8 +110,8 @@ BATCHES = {
         ),
         Mutant(  # a sign in a density
             "metrics/numbers.py",
-            "(jnp.log(2 * jnp.pi * variance) + squares) / 2",
-            "(jnp.log(2 * jnp.pi * variance) - squares) / 2",
+            "(jnp.log(2 * jnp.pi * variance) + errors**2) / 2",
+            "(jnp.log(2 * jnp.pi * variance) - errors**2) / 2",
             "metrics/test_metrics.py::test_the_predictive_density_is_that_of_normal_distributions",
         ),
         Mutant(  # half a density

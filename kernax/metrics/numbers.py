@@ -52,11 +52,20 @@ def root_mean_square_error(
 
 @compiled
 def _root_mean_square(y, mean, weights):
-    # Squares in rows of weight zero may overflow. In units of the largest error, a power of two,
-    # the other squares do not.
-    errors, unit = in_own_unit(jnp.where(weights.values > 0, y - mean, 0))
-    mean_square = mean_of_rows(errors**2, weights)
+    # In units of the largest error, a power of two, squares do not overflow.
+    errors = y - mean
+    _, unit = in_own_unit(jnp.where(weights.values > 0, errors, 0))
+    mean_square = mean_of_rows(_in_units(errors, unit, weights) ** 2, weights)
     return safe_sqrt(mean_square) * unit
+
+
+def _in_units(errors: Array, units: Array, weights: AbstractWeights) -> Float[Array, " n"]:
+    """The errors in these units; zero in rows of weight zero in which a square may overflow. Other
+    rows of weight zero keep theirs, on which the derivative in the weight depends.
+    """
+    reach = float(jnp.finfo(errors.dtype).max) ** 0.25
+    counts = (weights.values > 0) | (abs(errors / units) < reach)
+    return jnp.where(counts, errors, 0) / units
 
 
 def negative_log_predictive_density(
@@ -98,8 +107,8 @@ def _as_normals(
 
 @compiled
 def _negative_log_density(y, mean, variance, weights):
-    squares = (y - mean) ** 2 / variance
-    return mean_of_rows((jnp.log(2 * jnp.pi * variance) + squares) / 2, weights)
+    errors = _in_units(y - mean, jnp.sqrt(variance), weights)
+    return mean_of_rows((jnp.log(2 * jnp.pi * variance) + errors**2) / 2, weights)
 
 
 def interval_coverage(

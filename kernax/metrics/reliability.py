@@ -98,11 +98,11 @@ def _calibration_curve(outcomes, probabilities, weights, bins):
     weights = weights.values
     in_bins = lambda rows: jnp.zeros_like(outcomes, shape=bins).at[place].add(rows)
     weight = in_bins(weights)
-    return CalibrationCurve(
-        probability=in_bins(weights * probabilities) / weight,
-        frequency=in_bins(weights * outcomes) / weight,
-        weight=weight,
-    )
+    has_rows = weight > 0
+    # Divided by one in a bin without weight, because derivatives of 0 / 0 are NaN in all its rows.
+    divisor = jnp.where(has_rows, weight, 1)
+    mean = lambda rows: jnp.where(has_rows, in_bins(weights * rows) / divisor, jnp.nan)
+    return CalibrationCurve(mean(probabilities), mean(outcomes), weight)
 
 
 @renamed(bins="n_bins")

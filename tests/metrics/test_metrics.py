@@ -206,6 +206,46 @@ def test_gradients_of_smooth_scores_match_differences(rows):
     check_derivatives(smooth, (f, weights + 0.5), rtol=1e-6, atol=1e-7)
 
 
+def test_a_row_of_weight_zero_is_removed_however_large_its_error_is():
+    """Its square was inf, and the score NaN."""
+    y = jnp.asarray([0.0, 1.0, jnp.finfo(DTYPE).max], DTYPE)
+    mean = jnp.asarray([0.5, 3.0, -jnp.finfo(DTYPE).max], DTYPE)
+    weights = jnp.asarray([1.0, 1.0, 0.0], DTYPE)
+    variance = jnp.asarray([1.0, 2.0, 0.5], DTYPE)
+
+    def both(y, mean, variance, weights):
+        rmse = metrics.root_mean_square_error(y, mean, weights=weights)
+        return rmse + metrics.negative_log_predictive_density(y, mean, variance, weights=weights)
+
+    value, slopes = jax.value_and_grad(both, (0, 1, 2, 3))(y, mean, variance, weights)
+    plain = both(y[:2], mean[:2], variance[:2], weights[:2])
+    np.testing.assert_allclose(value, plain, rtol=RTOL)
+    assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+@needs_x64
+def test_scores_of_numbers_have_their_derivative_in_a_weight_at_zero(numbers):
+    """That of the root mean square error lacked the error of the row."""
+    y, mean, variance, weights = map(jnp.asarray, numbers)
+    for score in (
+        lambda w: metrics.root_mean_square_error(y, mean, weights=w),
+        lambda w: metrics.negative_log_predictive_density(y, mean, variance, weights=w),
+    ):
+        # One-sided differences of the second order at the weight that is zero.
+        none, one, two = (score(weights.at[3].set(step)) for step in (0.0, 1e-5, 2e-5))
+        expected = (4 * one - two - 3 * none) / 2e-5
+        np.testing.assert_allclose(jax.grad(score)(weights)[3], expected, rtol=1e-6)
+
+
+def test_a_bin_of_rows_of_weight_zero_alone_leaves_calibration_its_gradient():
+    """The mean of no rows is 0 / 0, and its derivatives were NaN."""
+    outcomes, p = jnp.asarray([1.0, 0.0, 1.0]), jnp.asarray([0.2, 0.4, 0.9], DTYPE)
+    score = lambda p, w: metrics.calibration_error(outcomes, p, weights=w)
+    of_p, of_weights = jax.grad(score, (0, 1))(p, jnp.asarray([1.0, 1.0, 0.0], DTYPE))
+    np.testing.assert_allclose(of_p, [-0.5, 0.5, 0.0], rtol=RTOL)
+    assert np.isfinite(of_weights).all()
+
+
 def test_the_gradient_of_the_root_mean_square_error_is_zero_where_there_is_no_error():
     gradient = jax.grad(lambda mean: metrics.root_mean_square_error(jnp.ones(3), mean))
     np.testing.assert_array_equal(gradient(jnp.ones(3)), 0)
