@@ -58,10 +58,11 @@ def kernel_perceptron(
 
     Returns:
         A `Solution` whose `value` is a `KernelExpansion` with bias `-threshold`. Its status is
-        `max_steps_reached` if the last pass still made mistakes. The solution is a step function of
-        the arguments: its derivative is zero. Stats: the number of `mistakes` and of `epochs`; and
-        the number of `features` if the primal form ran, as for a `FeatureMap` with fewer features
-        than points.
+        `max_steps_reached` if the last pass still made mistakes. Small changes of the arguments
+        change no mistake: derivatives hold them fixed, so that f has one in the rate, which scales
+        it, in the threshold, and in the kernel and the points at which it is expanded. Stats: the
+        number of `mistakes` and of `epochs`; and the number of `features` if the primal form ran,
+        as for a `FeatureMap` with fewer features than points.
 
     Raises:
         ValueError: bad shapes or values.
@@ -185,13 +186,16 @@ class _Perceptron(eqx.Module):
 
 @compiled
 def _kernel_perceptron(problem, rate, threshold, averaged, max_epochs):
-    # The solution is a step function of K and y: its derivative is zero.
+    # Mistakes are step functions of all arguments; the coefficients are the rate times their
+    # numbers.
     gram = stop_gradient(problem.gram())
+    fixed_rate, y = stop_gradient((rate, problem.y))
     in_features = problem.layout.in_features
     rows = gram.features if in_features else gram.as_matrix()
-    perceptron = _Perceptron(rows, problem.y, Perceptron(rate), threshold, in_features, averaged)
+    rule = Perceptron(fixed_rate)
+    perceptron = _Perceptron(rows, y, rule, stop_gradient(threshold), in_features, averaged)
     end = perceptron.run(max_epochs)
-    beta = perceptron.learned(end)
+    beta = perceptron.learned(end) * (rate / fixed_rate)
     # The arrays must be finite, because NaN makes no mistakes.
     arrays = (beta, end.f, problem.y, threshold)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in arrays]))

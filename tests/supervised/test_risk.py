@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from conftest import DTYPE, TOLERANCE, X64, marked, needs_x32, needs_x64, untyped
+from conftest import (
+    DTYPE,
+    TOLERANCE,
+    X64,
+    check_derivatives,
+    marked,
+    needs_x32,
+    needs_x64,
+    untyped,
+)
 from sklearn.linear_model import Lasso
 
 import kernax
@@ -343,6 +352,28 @@ def test_the_lasso_is_scikit_learns(bias):
     assert jnp.sum(fit(0.99 * largest)[0] != 0) == 1
     difference = (fit(20.0 + 1e-3)[0][3] - fit(20.0 - 1e-3)[0][3]) / 2e-3
     np.testing.assert_allclose(sloped(20.0)[1], difference, rtol=1e-6)
+
+
+@needs_x64
+@pytest.mark.parametrize("averaged", [False, True])
+def test_derivatives_of_the_kernel_perceptron_hold_its_mistakes_fixed(averaged, data):
+    """The one in the rate raised an error of JAX in reverse mode, and was said to be zero."""
+    X, y, *_ = data
+
+    def values(rate, threshold, lengthscale):
+        fit = kernax.kernel_perceptron(
+            kernax.RBF(lengthscale),
+            X,
+            jnp.sign(y),
+            rate=rate,
+            threshold=threshold,
+            averaged=averaged,
+            max_epochs=3,
+            throw=False,
+        )
+        return fit.value.values(X[:5])
+
+    check_derivatives(values, (1.1, 0.05, 0.8), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
