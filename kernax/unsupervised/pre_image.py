@@ -261,8 +261,10 @@ def _polished(distance: _Distance, x: Float[Array, " d"]) -> Float[Array, " d"]:
         # A step counts where the slope is lower ahead and the distance no higher, up to rounding.
         slope = jax.grad(distance)
         flatter = jnp.linalg.norm(slope(ahead)) < jnp.linalg.norm(slope(x))
+        # J may be zero, where its terms cancel: its rounding is relative to k(x, x) as well.
         value = distance(x)
-        rounding = 8 * eps_of(x) * jnp.abs(value)
+        size = jnp.abs(value) + jnp.abs(distance.f.kernel(x, x))
+        rounding = 8 * eps_of(x) * size
         is_nearer = flatter & (distance(ahead) <= value + rounding)
         return jnp.where(is_nearer, ahead, x)
 

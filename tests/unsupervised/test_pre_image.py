@@ -58,6 +58,19 @@ def test_it_is_the_minimum_that_scipy_finds():
 
 
 @needs_x64
+@needs_x64
+def test_it_is_exact_where_the_terms_of_its_objective_cancel():
+    """Near zero, rounding of the objective was mistaken for a rise: the last steps were refused."""
+    X = np.random.default_rng(3).normal(size=(9, 2))[:5]
+    c = jnp.asarray([0.5, 0.3, 0.2, 0.1, 0.2])
+    kernel = kernax.RBF(1.1)
+    objective = lambda x: 1 - 2 * jnp.sum(c * jax.vmap(lambda point: kernel(x, point))(X))
+    found = kernax.pre_image(kernax.KernelExpansion(kernel, X, c, jnp.zeros(()))).value
+    assert abs(objective(found)) < 0.1
+    step = jnp.linalg.solve(jax.hessian(objective)(found), jax.grad(objective)(found))
+    np.testing.assert_allclose(step, 0, atol=1e-14)
+
+
 def test_whitened_components_have_the_same_reconstruction():
     plain = projected(kernax.RBF(), FAR)
     whitened = projected(kernax.RBF(), FAR, whiten=True)
