@@ -185,13 +185,16 @@ def _inverse_root_jvp(primals, tangents):
     # Among zero eigenvalues the change of K counts as zero.
     (K,), (dK,) = primals, tangents
     values, vectors = _eigensystem(K)
-    # P = U^T dK U; then dl_i = P_ii and dR = U (slope * P) U^T.
+    # P = U^T dK U; then dl_i = P_ii and dR = U slopes U^T.
     P = matmul(vectors.T, matmul((dK + dK.T) / 2, vectors))
     r = _inverse_roots(values)
     a = r[:, None]
     b = r[None, :]
-    slope = -((a * b) ** 2) / jnp.where(a + b > 0, a + b, 1)
-    slope = jnp.where((a > 0) & (b > 0), slope, a**3 + b**3)
+    total = jnp.where(a + b > 0, a + b, 1)
+    # Products of r and P are about one, where the powers of r may leave the range of floats.
+    of_both = -(a / total * b) * (a * P * b)
+    of_one = total * (total * (total * P))
+    slopes = jnp.where((a > 0) & (b > 0), of_both, jnp.where((a > 0) | (b > 0), of_one, 0))
     root = matmul(vectors * r[None, :], vectors.T)
-    turned = matmul(vectors, matmul(slope * P, vectors.T))
+    turned = matmul(vectors, matmul(slopes, vectors.T))
     return (root, values), (turned, jnp.diagonal(P))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from conftest import DTYPE, TOLERANCE, assert_close, needs_x64
+from conftest import DTYPE, TOLERANCE, X64, assert_close, needs_x64
 
 import kernax
 from kernax.errors import NotPSDError
@@ -169,6 +169,21 @@ def test_gradients_in_kernel_and_points_match_finite_differences():
         differences = np.stack([slope(lambda t, X=points: total(t, X), t, e) for e in np.eye(2)], 1)
         assert_close(forward(t, points), reverse(t, points), 1e-9)
         assert_close(forward(t, points), differences, 1e-6)  # 7e-10 measured
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_derivative_of_empirical_features_does_not_know_the_unit_of_the_kernel(sign):
+    """Powers of the roots of its eigenvalues left the range of floats: it was NaN, or half."""
+    X = np.random.default_rng(3).normal(size=(9, 2)).astype(DTYPE)
+    x = jnp.asarray([0.2, -0.3], DTYPE)
+
+    def value(lengthscale, unit):
+        kernel = unit * kernax.RBF(lengthscale)
+        return jnp.sum(kernax.bases.empirical_features(kernel, X)(x)) / jnp.sqrt(unit)
+
+    slope = jax.grad(value)
+    unit = 10.0 ** (sign * (200 if X64 else 20))
+    np.testing.assert_allclose(slope(1.1, unit), slope(1.1, 1.0), rtol=1e-9 if X64 else 1e-3)
 
 
 @needs_x64
