@@ -244,7 +244,7 @@ def accuracy(dtype: jnp.dtype) -> float:
     return 1e-9 if dtype == jnp.float64 else 1e-5
 
 
-def _moved(root: _Root, arguments: tuple[AbstractProblem, Array], *, complete: bool) -> _Root:
+def _moved(root: _Root, arguments: tuple[AbstractProblem, Any], *, complete: bool) -> _Root:
     """One step of perturbation theory at a solution, whose derivative in the problem is that of the
     solution.
 
