@@ -94,9 +94,10 @@ def fit(
     Words of few kinds get a column of 0 and 1 for each; empty cells, NA and
     ? the median of their column, with a column that marks them; dates
     become days since the first, and phases of the year, the week and the
-    day where the rows resolve them. Medians, categories and means are those
-    of the training rows. Rows with an empty target are left out. Decimal
-    commas are parsed if semicolons or tabs separate the cells.
+    day where the rows resolve them. Dates are not filled in: a table with an
+    empty date is refused. Medians, categories and means are those of the
+    training rows. Rows with an empty target are left out. Decimal commas are
+    parsed if semicolons or tabs separate the cells.
 
     String kernels compare columns of text, by the letters or the words that
     cells share; cells may be empty. They are spectrum(k), blended_spectrum(k),

@@ -12,12 +12,15 @@ from kernax.preparation.cells import (
     Column,
     as_number,
     check_cells,
+    check_points,
+    message_of_cells,
     no_empty_cell,
     no_number,
     plural,
     quoted,
 )
 from kernax.preparation.cells import numbers as numbers_in
+from kernax.preparation.kinds import is_mostly_numbers
 
 _MOST_CLASSES = 50
 
@@ -51,6 +54,8 @@ def _check_numbers(target: Column, is_right: Callable[[float], bool], wrong: str
     Arguments:
         wrong: what is wrong with the latter, for `check_cells`.
     """
+
+    check_points(target)
 
     def problem(cell: str) -> str | None:
         return no_number(cell) or (None if is_right(float(cell)) else wrong)
@@ -107,10 +112,12 @@ def labels(table: InputTable) -> tuple[np.ndarray, tuple[str, ...]]:
             f"{what} holds one class only, {quoted(classes[0])}: at least two are needed"
         )
     if len(classes) > _MOST_CLASSES or 2 * len(classes) > len(names):
-        text = f"; {target.first_text}" if target.first_text else ""
+        # Text among numbers is a mistake, and each is named; other text is named once.
+        mistakes = message_of_cells(target, no_number) if is_mostly_numbers(target) else None
+        text = mistakes or target.first_text
         raise ValueError(
             f"{what} holds {len(classes)} classes in {plural(len(names), 'row')}: is this a "
-            f"regression?{text}"
+            f"regression?{f'; {text}' if text else ''}"
         )
     target = dataclasses.replace(target, cells=names)
     counts = collections.Counter(target.cells)

@@ -104,8 +104,10 @@ def is_missing(cell: str) -> bool:
 def numbers(column: Column, missing: float | None = None) -> Float[np.ndarray, " n"]:
     """The numbers in the cells of a column; missing cells get the given number, if any.
 
-    Raises ValueError, with their places, for cells that are not numbers.
+    Raises ValueError, with their places, for cells that are not numbers, and for numbers with a
+    point among decimal commas.
     """
+    check_points(column)
 
     def problem(cell: str) -> str | None:
         return None if missing is not None and is_missing(cell) else no_number(cell)
@@ -177,18 +179,33 @@ def likewise(places: Sequence[str]) -> str:
 def with_decimal_commas(column: Column) -> Column:
     """The column with points in place of decimal commas, if its numbers are written with commas.
 
-    This is assumed if some cells contain a comma before decimals, no cell contains a point, and at
-    most half of the cells, which are mistakes, contain anything else. Other columns are returned
-    unchanged.
+    This is assumed if more cells contain a comma before decimals than contain a point, and at most
+    half of the cells, which are mistakes, are not numbers. Other columns are returned unchanged.
+    `check_points` finds the cells with a point.
     """
     commas = sum(_is_decimal_comma(cell) for cell in column.present)
-    whole = sum(as_number(cell) is not None for cell in column.present)
-    if not commas or 2 * (commas + whole) < len(column.present):
-        return column
-    if any("." in cell and as_number(cell) is not None for cell in column.present):
+    others = sum(as_number(cell) is not None for cell in column.present)
+    points = sum(_has_point(cell) for cell in column.present)
+    if commas <= points or 2 * (commas + others) < len(column.present):
         return column
     cells = tuple(c.replace(",", ".") if _is_decimal_comma(c) else c for c in column.cells)
     return dataclasses.replace(column, cells=cells, written=column.cells)
+
+
+def check_points(column: Column) -> None:
+    """Raises ValueError, with their places, for numbers with a point in a column whose decimal
+    commas were converted: a point may be a mistake there, or a thousands separator.
+    """
+    if column.written is None:
+        return
+    commas = sum(map(_is_decimal_comma, column.written))
+    point = f"{{cell}} has a point, but {commas} numbers of the column have commas before decimals"
+    check_cells(column.as_written, lambda cell: point if _has_point(cell) else None)
+
+
+def _has_point(cell: str) -> bool:
+    """Whether a cell is a number with a point."""
+    return "." in cell and as_number(cell) is not None
 
 
 def _is_decimal_comma(cell: str) -> bool:

@@ -133,6 +133,11 @@ BAD = [
     ("svm", [f"c{i}" for i in range(8)], "holds 8 classes in 8 rows: is this a regression?"),
     (None, [*map(str, range(7)), "oh"], "is this a regression?; "),
     (
+        None,
+        [*(f"{i}.5" for i in range(7)), "oh", "7.5", "no"],
+        "line 9, column 'kind': 'oh' is not a number; likewise in line 11 ('no')\n",
+    ),
+    (
         "logistic",
         [*["1", "2"] * 4, "0.5"],
         "line 10, column 'kind': '0.5' is a fraction, no class: is this a regression?",

@@ -13,6 +13,7 @@ from commands import run, write
 from conftest import assert_refused, needs_x32
 
 import kernax as kx
+from kernax.cli.app import fit
 from kernax.cli.compared_columns import compared_columns, kernel_of_inputs, learned_inputs
 from kernax.cli.notation import parameter_names
 from kernax.cli.table import read_table
@@ -156,6 +157,38 @@ def test_new_rows_are_read_with_the_decimal_commas_that_were_learned_from(
     )
     noted = predicted("a;b\n1,234;2\n1;3,5\n")
     assert noted.stderr == "note: decimal commas of 'b' were converted: 3,5 is 3.5\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a", []), ("y", []), ("y", ["--model", "ridge"]), ("y", ["--model", "logistic"])],
+)
+def test_one_point_among_decimal_commas_is_named_in_inputs_and_in_targets(
+    german, name, options, tmp_path
+):
+    """Catches a message that blames the cells with a comma, or a target of many classes."""
+    lines = [line.split(";") for line in german.read_text().splitlines()]
+    place = lines[0].index(name)
+    lines[11][place] = "61.3"
+    data = tmp_path / "mixed.csv"
+    data.write_text("\n".join(map(";".join, lines)) + "\n")
+    commas = sum("," in line[place] for line in lines[1:])
+    assert_refused(
+        run("fit", data, "--target", "y", *options),
+        f"line 12, column '{name}': '61.3' has a point, but {commas} numbers of the column have "
+        "commas before decimals",
+    )
+
+
+def test_an_empty_date_is_refused_as_the_help_says(tmp_path):
+    days = [f"2020-01-{day:02}" for day in range(1, 9)]
+    days[3] = ""
+    data = write(tmp_path / "days.csv", ["day", "y"], [[day, i] for i, day in enumerate(days)])
+    assert_refused(
+        run("fit", data, "--target", "y"),
+        "line 5, column 'day': the cell is empty, and dates are not filled in",
+    )
+    assert "a table with an empty date is refused" in " ".join(fit.__doc__.split())
 
 
 def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_texts(tmp_path, rng):

@@ -88,6 +88,19 @@ def test_text_is_compared_as_it_is_written():
     assert inputs.announcements([cells]) == ()
 
 
+def test_the_few_numbers_with_a_point_are_named_among_decimal_commas():
+    """Catches a message that blames the many cells with a comma."""
+    cells = with_decimal_commas(column("82,0", "61.3", "7,5", "3,5", "1.5", "4"))
+    with pytest.raises(ValueError) as problem:
+        kind_of(cells)
+    assert str(problem.value) == (
+        "line 3, column 'c': '61.3' has a point, but 3 numbers of the column have commas before "
+        "decimals; likewise in line 6, column 'c' ('1.5')"
+    )
+    for others in (["1,5", "2.5"], ["1,5", "2.5", "3.5"]):
+        assert with_decimal_commas(column(*others)).written is None
+
+
 def test_words_of_few_kinds_are_a_column_each_and_missing_ones_are_a_kind_of_their_own():
     cells = column("red", "blue", "NA", "red", "blue", "")
     encoder, X = learned(cells)
