@@ -139,9 +139,9 @@ def _as_ends(value: ArrayLike, name: str, n: int, dtype: Any) -> Float[Array, " 
     """The ends of intervals on one side; infinite ones become the largest number."""
     if isinstance(value, list) or np.ndim(value):
         value = as_targets(value, n, dtype, name, finite=False)
-    if eqx.is_inexact_array(value) or isinstance(value, float):
+    if eqx.is_inexact_array(value) or isinstance(value, (float, np.floating)):
         largest = float(jnp.finfo(dtype).max)
-        value = jnp.clip(value, -largest, largest)
+        value = jnp.clip(jnp.asarray(value).astype(dtype), -largest, largest)
     return as_one_per_row(value, name, n, dtype)
 
 

@@ -92,6 +92,15 @@ def load_and_predict(folder, process, x):
     return again.mean(x), again.variance(x)
 
 
+def test_sample_paths_of_a_kernel_of_some_columns_are_saved(tmp_path):
+    kernel = 2.0 * kernax.On(kernax.RBF(), [0]) + kernax.Linear()
+    x = jnp.ones(2, DTYPE)
+    process = kernax.GaussianProcess(kernel)
+    paths = kernax.pathwise_sample(process, key=jax.random.key(0), n_samples=2, point=x)
+    save(tmp_path / "paths", paths)
+    np.testing.assert_array_equal(load(tmp_path / "paths")(x), paths(x))
+
+
 @needs_x64
 def test_every_class_of_the_registry_is_named_once_and_none_runs_code():
     names = set(registry.own_classes())

@@ -87,6 +87,7 @@ def test_coverage_counts_targets_inside_both_ends_of_their_intervals():
     close(metrics.interval_coverage(y, np.ones(4), high, weights=np.array([1, 1, 0, 2])), 0.75)
     low = jnp.array([-jnp.inf, 0.5, -jnp.inf, jnp.inf])
     close(metrics.interval_coverage(y, low, jnp.inf), 0.75)
+    close(metrics.interval_coverage(y, np.float32(-np.inf), np.float64(np.inf)), 1.0)
     with pytest.raises(ValueError, match="low holds NaN"):
         metrics.interval_coverage(y, low * jnp.nan, jnp.inf)
 

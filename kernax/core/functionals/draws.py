@@ -111,6 +111,15 @@ class MappedDraw(AbstractDraw):
         return MappedDraw(self.phi, self.draw.select(index))
 
 
+class PartOf(eqx.Module):
+    """The part of a point that a kernel `On` compares, as a function that files can hold."""
+
+    kernel: On = data()
+
+    def __call__(self, x: PyTree) -> PyTree:
+        return self.kernel.part(x)
+
+
 class DrawRequest(eqx.Module):
     """A request for random functions: how many, and of what kind of points.
 
@@ -199,7 +208,7 @@ def _(kernel: Sum, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
 
 @prior_draw.register
 def _(kernel: On, request: DrawRequest, key: Key[Array, ""]) -> AbstractDraw:
-    return mapped_draw(kernel.kernel, kernel.part, request, key)
+    return mapped_draw(kernel.kernel, PartOf(kernel), request, key)
 
 
 def mapped_draw(

@@ -204,9 +204,7 @@ class WeightedSystem(eqx.Module):
     shift: Float[Array, " n"]
 
     @staticmethod
-    def of(
-        gram: AbstractGram, weights: AbstractWeights, ridge: Float[Array, "*n"]
-    ) -> "WeightedSystem":
+    def of(gram: AbstractGram, weights: AbstractWeights, ridge: ArrayLike) -> "WeightedSystem":
         """The system with one ridge for all points, or one ridge for each."""
         return WeightedSystem(gram, weights, weights.shift_of(ridge))
 
