@@ -13,7 +13,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import expand_to, is_concrete, values_of
 from kernax.core.base.powers import exponent_of, times_power_of_two
 
@@ -54,7 +53,7 @@ class AbstractWeights(eqx.Module):
         """`S K S`."""
 
     @abc.abstractmethod
-    def shift_of(self, ridge: ArrayLike) -> Float[Array, " n"]:
+    def shift_of(self, ridge: Float[Array, "*n"]) -> Float[Array, " n"]:
         """The ridge of each point, 1 where both it and the weight are zero.
 
         The row of a removed point is `shift_i a_i = 0`, where any positive shift serves.

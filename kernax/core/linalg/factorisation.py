@@ -206,7 +206,7 @@ class WeightedSystem(eqx.Module):
     @staticmethod
     def of(gram: AbstractGram, weights: AbstractWeights, ridge: ArrayLike) -> "WeightedSystem":
         """The system with one ridge for all points, or one ridge for each."""
-        return WeightedSystem(gram, weights, weights.shift_of(ridge))
+        return WeightedSystem(gram, weights, weights.shift_of(jnp.asarray(ridge)))
 
     def gram_of_class(self, kind: type[GramClass]) -> GramClass:
         """K, for a factor that needs more than products with it. Raises TypeError if K does not
