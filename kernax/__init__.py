@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kernax._advice import no_attribute
+
 __version__ = "0.2.0"
 
 # Old names, to be removed in 0.4, by the module that has them now.
@@ -140,14 +142,14 @@ def _lazy(
             return found
         if otherwise is not None:
             return otherwise(name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise no_attribute(package, name)
 
     return of_package, lambda: list(names)
 
 
 def _old_name(name: str) -> Any:
     if name not in _MOVED:
-        raise AttributeError(f"module 'kernax' has no attribute {name!r}")
+        raise no_attribute("kernax", name)
     from kernax.core.base.deprecation import moved
 
     return moved("kernax", _MOVED)(name)

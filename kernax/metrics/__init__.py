@@ -10,8 +10,11 @@ row, positive for +1. For several classes, targets are one-hot columns (n, c), a
 makes them, with a value for each class.
 """
 
-# May import: kernax.core.
+# May import: kernax._advice, kernax.core.
 
+from typing import TYPE_CHECKING, Any
+
+from kernax._advice import no_attribute
 from kernax.metrics.classifier_scores import accuracy, area_under_curve, log_loss
 from kernax.metrics.numbers import (
     CoverageCurve,
@@ -37,6 +40,12 @@ __all__ = [
     "root_mean_square_error",
     "standardised_residuals",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Raises AttributeError and names the counterpart of names of other libraries."""
+        raise no_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

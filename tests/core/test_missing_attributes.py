@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import equinox as eqx
 import jax
@@ -48,6 +50,41 @@ def test_answers_leave_copies_pickles_and_transformations_as_they_were(thing):
     leaves, structure = jax.tree.flatten(thing)
     assert type(jax.tree.unflatten(structure, leaves)) is type(thing)
     assert eqx.tree_equal(eqx.filter_jit(lambda it: it)(thing), thing)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        (kernax, "minimize", r"use kernax\.minimise$"),
+        (kernax, "GP", r"use kernax\.GaussianProcess$"),
+        (kernax, "SVC", r"kernax\.sklearn\.SVC$"),
+        (kernax, "KernelRidge", r"kernax\.sklearn\.KernelRidge$"),
+        (kernax, "WhiteNoise", "noise is an argument of the learner"),
+        (kernax.kernels, "White", "noise is an argument of the learner"),
+        (kernax.metrics, "rmse", r"use kernax\.metrics\.root_mean_square_error$"),
+        (kernax.selection, "k_folds", r"use kernax\.k_folds$"),
+    ],
+)
+def test_a_name_of_another_library_is_answered_by_the_one_here(module, name, said):
+    with pytest.raises(
+        AttributeError, match=f"'{module.__name__}' has no attribute '{name}': .*{said}"
+    ):
+        getattr(module, name)
+
+
+def test_a_module_has_no_advice_for_other_names():
+    for module in (kernax, kernax.kernels, kernax.metrics):
+        with pytest.raises(
+            AttributeError, match=f"'{module.__name__}' has no attribute 'nothing'$"
+        ):
+            getattr(module, "nothing")  # noqa: B009
+
+
+def test_the_estimators_have_to_be_imported():
+    program = "import kernax; kernax.sklearn"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.rstrip().endswith("it is a module of its own: import kernax.sklearn")
 
 
 def test_a_misspelt_attribute_under_jit_is_an_attribute_error():
