@@ -10,16 +10,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.boundary import as_point, as_scalar, cast, described
+from kernax.core.base.boundary import as_point, as_scalar, cast
 from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import REAL
 from kernax.core.base.parameters import data
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, described
 from kernax.core.base.solution import RESULTS, Solution, first_that_holds, void_unless_known
 from kernax.core.base.weights import PointWeights, UnitWeights
 from kernax.core.learner.learner_problem import LearnerProblem, check_problem
 from kernax.core.linalg.factorisation import AbstractFactor, WeightedSystem
-from kernax.core.losses.loss_functions import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.losses.loss_functions import (
+    NAMES_OF_LIKELIHOODS,
+    AbstractLikelihood,
+    as_targets_of,
+    check_convex,
+)
 from kernax.core.losses.observation_likelihoods import Categorical, Shifted
 from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import AbstractGram
@@ -171,7 +176,7 @@ def check_observations(
     if not isinstance(likelihood, AbstractLikelihood):
         raise ValueError(
             "likelihood must be one of kernax.likelihoods, such as Bernoulli(), but is "
-            f"{described(likelihood)}"
+            f"{described(likelihood, NAMES_OF_LIKELIHOODS)}"
         )
     if convex:
         check_convex(

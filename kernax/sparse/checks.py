@@ -5,10 +5,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from kernax.core.base.boundary import described
 from kernax.core.base.labels import as_one_hot
 from kernax.core.base.parameters import with_arrays
-from kernax.core.losses.loss_functions import AbstractLikelihood, as_targets_of, check_convex
+from kernax.core.base.printing import described
+from kernax.core.losses.loss_functions import (
+    NAMES_OF_LIKELIHOODS,
+    AbstractLikelihood,
+    as_targets_of,
+    check_convex,
+)
 from kernax.core.losses.observation_likelihoods import Categorical, Gaussian
 from kernax.sparse.sequential import SequentialEvidence
 from kernax.sparse.solver import AbstractRelevanceSolver
@@ -24,7 +29,7 @@ def check_likelihood(likelihood: Any, noise: Any) -> None:
         raise ValueError(
             "likelihood must be None for numbers, or one of kernax.likelihoods, such as "
             "Bernoulli() for signs and Categorical() for one-hot rows, but is "
-            f"{described(likelihood)}"
+            f"{described(likelihood, NAMES_OF_LIKELIHOODS)}"
         )
     if noise is not None:
         raise ValueError("noise is only for numbers: leave it out if likelihood is given")

@@ -11,13 +11,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.boundary import as_point, cast, count, described
+from kernax.core.base.boundary import as_point, cast, count
 from kernax.core.base.compiled import compiled
 from kernax.core.base.intervals import POSITIVE
 from kernax.core.base.numerics import eps_of, is_concrete, positive_or_one, stop_gradient, values_of
 from kernax.core.base.parameters import check_count
 from kernax.core.base.powers import in_own_unit, lengths
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, described
 from kernax.core.base.stacks import joined
 from kernax.core.learner.expansion import KernelExpansion
 from kernax.core.learner.learner_problem import LearnerProblem, check_problem

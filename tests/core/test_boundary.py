@@ -17,6 +17,7 @@ from conftest import DTYPE, needs_x32, needs_x64, untyped
 import kernax
 from kernax.core.base import boundary
 from kernax.core.base.boundary import as_stack
+from kernax.core.base.functions import with_call
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import as_array
@@ -205,6 +206,58 @@ def test_a_class_in_place_of_a_solver_a_loss_or_a_likelihood_is_told_to_be_calle
     X, y = np.arange(4, dtype=DTYPE)[:, None], np.array([1, -1, 1, -1], DTYPE)
     with pytest.raises(ValueError, match=rf"the class {name}: call it, as in {name}\(\)"):
         call(X, y)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda X: KERNEL(X, X),
+            r"x has shape \(3, 2\).*: .*kernax\.gram\(k, X, Z\) compares",
+        ),
+        (
+            lambda X: kernax.gram(kernax.On(KERNEL, [0, 5]), X),
+            r"selects dimension 5, which is out of range: a point has shape \(2,\), with dimen",
+        ),
+        (
+            lambda X: kernax.gram(kernax.On(KERNEL, -3), X),
+            "selects dimension -3, which is out of range",
+        ),
+        (
+            lambda X: kernax.kernel_ridge(KERNEL, X, X[:, 0], 0.1).value.values(X[0]),
+            r"a point has shape \(\) and another \(2,\): .*call f\(x\) for one point",
+        ),
+        (
+            lambda X: kernax.gram(kernax.Custom(lambda x, z: x @ z), X),
+            r"must be function\(parameters, x, z\), but has the signature \(x, z\): .*lambda _, x",
+        ),
+    ],
+)
+def test_points_that_do_not_fit_are_refused_with_the_call_that_does(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(jnp.ones((3, 2), DTYPE))
+
+
+def test_arguments_that_are_missing_are_answered_by_the_call():
+    @with_call("scaled(x, factor)")
+    def scaled(x, factor):
+        if isinstance(x, str):
+            raise TypeError("of the function itself")
+        return x * factor
+
+    with pytest.raises(TypeError, match=r"argument: 'factor': call scaled\(x, factor\)$"):
+        scaled(2.0)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"of the function itself$"):
+        scaled("2", 3.0)
+    assert scaled(2.0, factor=3.0) == 6.0
+
+
+def test_an_error_of_a_function_of_ones_own_stays_as_it_is():
+    def fails(_, x, z):
+        raise TypeError("of the function itself")
+
+    with pytest.raises(TypeError, match="of the function itself"):
+        kernax.gram(kernax.Custom(fails), jnp.ones((3, 2), DTYPE))
 
 
 def test_an_error_under_jit_says_that_labels_or_counts_may_be_out_of_range():

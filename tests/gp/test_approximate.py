@@ -446,7 +446,12 @@ def test_the_value_beside_a_gradient_is_the_value(function):
         ({"y": np.ones((N, 2))}, r"y must have shape \(12,\).*one process for each column"),
         ({"rtol": -1.0}, "rtol must be positive, but is -1"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
-        ({"likelihood": Bernoulli}, r"such as Bernoulli\(\), but is the class"),
+        ({"likelihood": Bernoulli}, r"but is the class Bernoulli: call it, as in Bernoulli\(\)$"),
+        ({"y": SIGNS * 0.7}, r"is this a regression\? kernax.kernel_ridge and kernax.condition"),
+        (
+            {"y": np.arange(N) % 3},
+            "to learn one at a time where y must be a vector",
+        ),
     ],
 )
 def test_bad_input_is_refused_with_what_came_and_what_to_pass(change, words):

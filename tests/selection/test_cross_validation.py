@@ -146,6 +146,18 @@ def test_time_folds_are_those_of_scikit_learn(gap):
     ("call", "message"),
     [
         (lambda: k_folds(N, 1), "k must be an integer >= 2, but is 1"),
+        (
+            lambda: untyped(k_folds)(X, 5),
+            r"n must be an integer >= 2, but is an array of shape \(23, \d+\): .* len\(X\)$",
+        ),
+        (
+            lambda: cross_validate(kernax.RBF(1.0), error, X, Y, k_folds(N, 3)),
+            r"fit must be a function fit\(X, y, weights\), but is RBF",
+        ),
+        (
+            lambda: untyped(cross_validate)(ridge, lambda f, X: X, X, Y, k_folds(N, 3)),
+            r"score must be a function score\(fitted, X, y, weights\), but is <function",
+        ),
         (lambda: k_folds(4, 5), "k must be at most 4, the number of rows, but is 5"),
         (lambda: k_folds(4, 3, groups=[0, 0, 1, 1]), "k must be at most 2, the number of groups"),
         (lambda: k_folds(4, 2, labels=[0, 1]), r"labels must have shape \(4,\), one per row"),
@@ -175,6 +187,11 @@ def test_time_folds_are_those_of_scikit_learn(gap):
 def test_what_makes_no_folds_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_argument_that_is_missing_is_answered_by_the_call():
+    with pytest.raises(TypeError, match=r"call kernax\.cross_validate\(fit, score, X, y, folds\)"):
+        cross_validate(kernax.RBF(1.0), X, Y, 5)  # pyright: ignore
 
 
 # Cross-validation.

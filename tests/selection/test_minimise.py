@@ -265,6 +265,14 @@ def test_minimise_runs_under_vmap_over_starts():
             ),
             "progress=True",
         ),
+        (
+            lambda: kernax.minimise(kernax.RBF(1.0), lambda k: k.lengthscale, ADAM, 3),
+            r"model must hold parameters.*the order is kernax.minimise\(loss, model, optimiser,",
+        ),
+        (
+            lambda: kernax.minimise(lambda k, X: k.lengthscale, kernax.RBF(1.0), ADAM, 3),
+            r"loss\(model, \*args\), but has \(k, X\), and args has length 0: pass data as args=",
+        ),
     ],
 )
 def test_bad_calls_are_refused(call, words):

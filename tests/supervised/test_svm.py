@@ -576,7 +576,7 @@ def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
         ),
         "several classes": (
             {"y": [0.0, 1, 2]},
-            r"holds 3 classes: 0.0, 1.0, 2.0: pass 2 \* one_hot\(labels\)\[0\] - 1, a column",
+            r"holds 3 classes: 0.0, 1.0, 2.0: 2 \* one_hot\(labels\)\[0\] - 1 has a column",
         ),
         "fractions": ({"y": [0.5, 1.3, 1]}, r"y must hold -1 and \+1"),
         "one class of weight": ({"weights": [1.0, 0, 0]}, "among the points of positive weight"),

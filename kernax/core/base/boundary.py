@@ -68,13 +68,6 @@ def _as_array(
     return as_array(value) if are_indices else _as_floats(value)
 
 
-def described(value: Any) -> str:
-    """A description of an argument for messages, with advice if it is a class."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}: call it, as in {value.__name__}()"
-    return repr(value)
-
-
 def as_arrays(tree: PyTree) -> PyTree:
     """Any pytree with NumPy arrays and Python floats as JAX arrays, and other leaves unchanged.
 
@@ -282,14 +275,18 @@ def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") 
         check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
 
 
-def check_no_broadcast(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
+def check_no_broadcast(
+    shape: tuple[int, ...],
+    other: tuple[int, ...],
+    advice: str = "pass batches X (n, d) and Z (m, d) with the same d",
+) -> None:
     """Raises ValueError for points of two shapes, one of them a single number, which a user-defined
     kernel would broadcast along the other.
     """
     if shape != other and 1 in (math.prod(shape), math.prod(other)):
         raise ValueError(
             f"points must be vectors of one length, but a point has shape {shape} and another "
-            f"{other}: pass batches X (n, d) and Z (m, d) with the same d"
+            f"{other}: {advice}"
         )
 
 

@@ -1,9 +1,13 @@
 """Functions as parts of modules."""
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
+
+Target = TypeVar("Target", bound=Callable)
 
 
 class Static(eqx.Module):
@@ -37,6 +41,40 @@ def function_field(**kwargs) -> Any:
     # A field knows its name once its class is made.
     field = eqx.field(converter=lambda value: as_module(value, field.name), **kwargs)
     return field
+
+
+def accepts(function: Callable, *args: Any, **kwargs: Any) -> bool:
+    """Whether a function has a signature for these arguments, or none that Python can read."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def with_call(call: str) -> Callable[[Target], Target]:
+    """Lets the TypeError for arguments that do not fit the signature of a function show how to call
+    it.
+    """
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except TypeError as problem:
+                if accepts(function, *args, **kwargs):
+                    raise
+                text = str(problem)
+            raise TypeError(f"{text}: call {call}")
+
+        return called
+
+    return decorate
 
 
 def check_callable(function: Any, name: str) -> None:

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from kernax._advice import OF_NUMBERS
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets
 from kernax.core.base.numerics import expand_to, is_concrete, values_of
 from kernax.core.base.weights import AbstractWeights
+
+_MOST_CLASSES = 10  # that targets of few points may have without being taken for numbers
 
 
 def signs(labels: Any) -> tuple[Float[Array, " n"], tuple[Any, Any]]:
@@ -140,17 +143,30 @@ def as_signs_of_any_class(y: ArrayLike, n: int, dtype: Any) -> Array:
     if is_concrete(targets):
         values = values_of(targets)
         if not np.all(abs(values) == 1):
+            distinct = np.unique(values)
+            if _are_numbers(values, distinct):
+                came = f"{len(distinct)} numbers from {distinct[0]:g} to {distinct[-1]:g}"
+                raise ValueError(f"y must hold -1 and +1, but holds {came}: {OF_NUMBERS}")
             if values.ndim > 1:
                 advice = "2 * Y - 1 converts one-hot columns to signs"
-            elif len(np.unique(values)) > 2:
-                advice = "pass 2 * one_hot(labels)[0] - 1, a column of signs for each class"
+            elif len(distinct) > 2:
+                advice = (
+                    "2 * one_hot(labels)[0] - 1 has a column of signs for each class, to learn one "
+                    "at a time where y must be a vector"
+                )
             else:
                 advice = "y, classes = signs(labels)"
             raise ValueError(
-                f"y must hold -1 and +1, but holds {_named(np.unique(values).tolist())}: {advice}"
+                f"y must hold -1 and +1, but holds {_named(distinct.tolist())}: {advice}"
             )
         return targets
     return jnp.where(abs(targets) == 1, targets, jnp.nan)
+
+
+def _are_numbers(values: np.ndarray, distinct: np.ndarray) -> bool:
+    """Whether targets look like numbers rather than classes: fractions, or many distinct values."""
+    has_fractions = bool(np.any(distinct != np.round(distinct)))
+    return has_fractions or len(distinct) > max(_MOST_CLASSES, values.size // 2)
 
 
 def as_one_hot(Y: ArrayLike, n: int, dtype: Any, weights: AbstractWeights, every: bool) -> Array:

@@ -18,6 +18,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
+from kernax._advice import WITH_BATCHES
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.compiled import is_staging
 from kernax.core.base.derivatives import custom_jvp, with_zeros
@@ -120,10 +121,12 @@ def vectors(x: Any, z: Any, *parameters: Array) -> tuple[Array, Array]:
     _check_array(x)
     _check_array(z)
     if x.ndim != 1 or z.ndim != 1 or x.shape != z.shape:
+        advice = "pass batches X (n, d) and Z (m, d) with the same d"
+        if x.ndim > 1 or z.ndim > 1:
+            advice = WITH_BATCHES
         raise ValueError(
             f"points must be vectors of one length, but x has shape {x.shape} and z has shape "
-            f"{z.shape}: "
-            "pass batches X (n, d) and Z (m, d) with the same d"
+            f"{z.shape}: {advice}"
         )
     for parameter in parameters:
         if jnp.shape(parameter) not in ((), x.shape):

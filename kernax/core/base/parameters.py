@@ -25,6 +25,7 @@ from jaxtyping import Array, PyTree
 from kernax.core.base.compiled import is_staging
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE, REAL, Interval, flushed
 from kernax.core.base.numerics import as_array, is_concrete, strongly_typed
+from kernax.core.base.printing import described
 from kernax.core.base.solution import warn
 from kernax.errors import UndeclaredFieldWarning
 
@@ -313,7 +314,7 @@ def check_count(value: Any, name: str, least: int = 1, hint: str = "") -> int:
     """
     if not _is_integer(value) or int(value) < least:
         kind = "a positive integer" if least == 1 else f"an integer >= {least}"
-        raise ValueError(f"{name} must be {kind}, but is {value!r}{hint}")
+        raise ValueError(f"{name} must be {kind}, but is {described(value)}{hint}")
     return int(value)
 
 

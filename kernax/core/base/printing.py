@@ -1,7 +1,7 @@
 """Modules that print their numbers, and a progress bar on standard error."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -22,6 +22,19 @@ class Printed(eqx.Module):
     def __repr__(self) -> str:
         shown = jax.tree.map(_as_printed, self, is_leaf=lambda node: isinstance(node, _ITEM))
         return eqx.tree_pformat(shown)
+
+
+def described(value: Any, names: Mapping[type, str] | None = None) -> str:
+    """A description of an argument for messages: the shape of an array, and advice for a class.
+
+    `names` has classes with another public name than their own.
+    """
+    if isinstance(value, type):
+        name = (names or {}).get(value, value.__name__)
+        return f"the class {name}: call it, as in {name}()"
+    if getattr(value, "shape", ()):
+        return f"an array of shape {value.shape}"
+    return repr(value)
 
 
 def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import enum
 import functools
+import inspect
 import numbers
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike, ParameterArray
 from kernax.core.base.boundary import count, dtype_of
-from kernax.core.base.functions import check_callable
+from kernax.core.base.functions import accepts, check_callable
 from kernax.core.base.intervals import flushed
 from kernax.core.base.numerics import (
     is_concrete,
@@ -766,4 +767,14 @@ class Custom(AbstractKernel):
         check_callable(self.function, "function")
 
     def __call__(self, *points):
-        return self.function(self.parameters, *points)
+        try:
+            return self.function(self.parameters, *points)
+        except TypeError:
+            if accepts(self.function, self.parameters, *points):
+                raise
+        names = ", ".join(("parameters", "x", "z")[: 1 + len(points)])
+        raise ValueError(
+            f"function of Custom must be function({names}), but has the signature "
+            f"{inspect.signature(self.function)}: without parameters, pass Custom(lambda _, x, z: "
+            "...)"
+        )

@@ -63,9 +63,14 @@ class On(AbstractKernel):
             fits = x.ndim > 0 and len(range(len(x))[places]) > 0
         else:
             places = np.atleast_1d(np.asarray(self.where))
-            are_indices = x.ndim == 1 and places.dtype.kind == "i"
+            fits = x.ndim == 1 and places.dtype.kind == "i" and places.size > 0
             # They count from either end.
-            fits = are_indices and -len(x) <= places.min() and places.max() < len(x)
+            outside = places[(places < -len(x)) | (places >= len(x))] if fits else []
+            if len(outside):
+                raise ValueError(
+                    f"On(kernel, {self.where!r}) selects dimension {outside[0]}, which is out of "
+                    f"range: a point has shape {x.shape}, with dimensions 0 to {len(x) - 1}"
+                )
         if not fits:
             raise ValueError(
                 f"On(kernel, {self.where!r}) selects dimensions of a vector, but a point has shape "

@@ -79,17 +79,17 @@ def prepare_new(
     """
     X = as_stack(X, "X", encoding=partial(encoding_of, kernel))
     type(kernel).check_points(kernel, X)
-    _check_one_shape(X, points)
+    _check_one_shape(X, points, "pass a batch X (m, d) with the same d, or call f(x) for one point")
     return guarded(cast(kernel, dtype)), cast(X, dtype)
 
 
-def _check_one_shape(X: PyTree, Z: PyTree) -> None:
+def _check_one_shape(X: PyTree, Z: PyTree, *advice: str) -> None:
     """Raises ValueError if two batches of arrays have points that would be broadcast."""
     if eqx.is_array_like(X) and eqx.is_array_like(Z):
         of_x = jnp.shape(X)[1:]
         of_z = jnp.shape(Z)[1:]
         if of_x != of_z:
-            check_no_broadcast(of_x, of_z)
+            check_no_broadcast(of_x, of_z, *advice)
 
 
 def check_point(kernel: AbstractKernel, x: PyTree) -> None:

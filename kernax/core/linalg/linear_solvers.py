@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float, PyTree
 
-from kernax.core.base.boundary import described
+from kernax.core.base.printing import described
 from kernax.core.base.solution import RESULTS, ROUNDING, promoted
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.linalg.cholesky import cholesky_factor, rounding_of_entries

@@ -248,6 +248,7 @@ class Logistic(AbstractLikelihood):
 
 
 Bernoulli = Logistic  # its name as a likelihood
+NAMES_OF_LIKELIHOODS = {Logistic: "Bernoulli"}  # where they are not those of the classes
 
 
 class SquaredHinge(AbstractSmoothLoss):

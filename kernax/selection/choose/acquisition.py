@@ -5,8 +5,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PyTree
 
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.boundary import described
 from kernax.core.base.numerics import positive_or_one
+from kernax.core.base.printing import described
 from kernax.core.losses.observation_likelihoods import excess_of_hazard
 from kernax.gp.process import GaussianProcess
 

@@ -12,8 +12,9 @@ from jaxtyping import Array, PyTree
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_stack, as_weights, count, dtype_of
+from kernax.core.base.functions import accepts, with_call
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, described
 from kernax.core.base.solution import Solution
 from kernax.core.base.stacks import points_at
 from kernax.selection.choose.folds import Folds
@@ -55,6 +56,7 @@ class CrossValidation(Printed):
         return jax.tree.map(of_folds, self.scores)
 
 
+@with_call("kernax.cross_validate(fit, score, X, y, folds), with functions fit and score")
 def cross_validate(
     fit: Callable[[PyTree, Array, Array], Any],
     score: Callable[[Any, PyTree, Array, Array], PyTree[Array]],
@@ -101,6 +103,12 @@ def cross_validate(
         >>> result.scores.shape
         (3,)
     """
+    if not accepts(fit, X, y, weights):
+        raise ValueError(f"fit must be a function fit(X, y, weights), but is {described(fit)}")
+    if not accepts(score, None, X, y, weights):
+        raise ValueError(
+            f"score must be a function score(fitted, X, y, weights), but is {described(score)}"
+        )
     X = as_stack(X, "X")
     n = count(X)
     y = jnp.asarray(y)

@@ -83,7 +83,7 @@ def k_folds(
         >>> folds.learn.shape
         (3, 4)
     """
-    n = check_count(n, "n", 2)
+    n = check_count(n, "n", 2, ": pass the number of rows, len(X)" if np.ndim(n) else "")
     k = check_count(k, "k", 2)
     n_repeats = check_count(n_repeats, "n_repeats")
     if n_repeats > 1 and key is None:

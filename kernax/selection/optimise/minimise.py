@@ -1,5 +1,6 @@
 """Learning the parameters of a model by gradients."""
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from jaxtyping import Array
 
 from kernax.core.base.boundary import as_arrays
 from kernax.core.base.deprecation import renamed
+from kernax.core.base.functions import accepts, with_call
 from kernax.core.base.parameters import (
     Rebuild,
     Trainable,
@@ -17,6 +19,7 @@ from kernax.core.base.parameters import (
     unconstrain,
     warn_of_undeclared_fields,
 )
+from kernax.core.base.printing import described
 from kernax.core.base.solution import Solution
 from kernax.core.checkpoint.checkpoint import Checkpoint
 from kernax.selection.optimise.callbacks import Callback
@@ -30,6 +33,7 @@ Model = TypeVar("Model")
 
 
 @renamed(steps="n_steps")
+@with_call("kernax.minimise(loss, model, optimiser, n_steps, args=(X, y))")
 def minimise(
     loss: Callable[..., Array],
     model: Model,
@@ -119,6 +123,11 @@ def minimise(
         >>> solution.stats["losses"].shape
         (51,)
     """
+    if inspect.isfunction(model):
+        raise ValueError(
+            "model must hold parameters, such as a kernel, but is a function: the order is "
+            "kernax.minimise(loss, model, optimiser, n_steps, args=(X, y))"
+        )
     n_steps = check_arguments(loss, optimiser, n_steps, args, trainable)
     check_validation(validation)
     watching = watchers(progress, callback, checkpoint)
@@ -144,7 +153,7 @@ def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable:
     if not (hasattr(optimiser, "init") and hasattr(optimiser, "update")):
         raise ValueError(
             "optimiser must be an optimiser of optax, already called, such as optax.adam(0.1), but "
-            f"is {optimiser!r}"
+            f"is {described(optimiser)}"
         )
     check_loss(loss, args)
     if trainable is not None and not callable(trainable):
@@ -165,6 +174,11 @@ def check_loss(loss: Any, args: Any) -> None:
         raise ValueError(
             "args must be a tuple of the arguments of loss after the model, such as (X, y), but "
             f"is of type {type(args).__name__}"
+        )
+    if not accepts(loss, None, *args):
+        raise ValueError(
+            "loss must have a signature for loss(model, *args), but has "
+            f"{inspect.signature(loss)}, and args has length {len(args)}: pass data as args=(X, y)"
         )
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
-from kernax.core.base.boundary import described
 from kernax.core.base.parameters import with_arrays
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, described
 from kernax.supervised.machines.box_problem import BoxProblem
 
 

@@ -7,11 +7,11 @@ from jaxtyping import PyTree
 
 from kernax._advice import IN_FEATURES, over_centres
 from kernax.core.base.annotations import ArrayLike
-from kernax.core.base.boundary import described
 from kernax.core.base.compiled import compiled
 from kernax.core.base.deprecation import translated
 from kernax.core.base.intervals import NONNEGATIVE, POSITIVE
 from kernax.core.base.parameters import as_stopping
+from kernax.core.base.printing import described
 from kernax.core.base.solution import Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
