@@ -32,7 +32,7 @@ def kernax(version: options.Version = False) -> None:
 def fit(
     data: options.Data,
     target: options.Target,
-    kernel: options.Kernel = "1.0*rbf + 0.1*linear",
+    kernel: options.Kernel = options.DEFAULT_KERNEL,
     model: options.ModelOption = None,
     likelihood: options.Distribution = None,
     inference: options.Approximation = None,
@@ -153,7 +153,7 @@ def fit(
                 names |= parameter_names(kernel_of(few, kernel), "kernel.")
                 report = learn(few, kernel, plan, restarts, seed, not no_priors)
             report = fitted_to_all(report, few, parts, way, seed, threads)
-            print_report(console, report)
+            print_report(console, report, kernel)
             if out is not None:
                 save_predictor(out, report.predictor)
                 console.print(f"model: {out}", markup=False)

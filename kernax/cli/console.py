@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from kernax.cli.cluster import Clusters, summary
-from kernax.cli.job import FitReport, in_digits
+from kernax.cli.job import FitReport, in_digits, remark_on_baseline
 from kernax.cli.table import InputTable
 from kernax.preparation.cells import listed
 from kernax.preparation.inputs import Inputs
@@ -31,8 +31,12 @@ def stdout() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def print_report(console: Console, report: FitReport) -> None:
-    """Prints held-out scores, then the learned parameters, then remarks."""
+def print_report(console: Console, report: FitReport, kernel: str) -> None:
+    """Prints held-out scores, then the learned parameters, then remarks.
+
+    Arguments:
+        kernel: the expression of the kernel as written.
+    """
     scores = RichTable("model", title=Text(report.title), title_justify="left")
     for measure in next(iter(report.scores.values())):
         scores.add_column(measure, justify="right")
@@ -41,7 +45,7 @@ def print_report(console: Console, report: FitReport) -> None:
     console.print(scores)
     title = title_of("learned", report.predictor.inputs.columns)
     print_parameters(console, report.parameters, title)
-    print_lines(console, report.remarks)
+    print_lines(console, (*report.remarks, *remark_on_baseline(report, kernel)))
 
 
 def print_clusters(console: Console, data: Path, found: Clusters, table: InputTable) -> None:

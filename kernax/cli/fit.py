@@ -7,7 +7,15 @@ import numpy as np
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, FitReport, Split, check_finite_scores, in_digits, kernel_of
+from kernax.cli.job import (
+    RMSE,
+    FitReport,
+    Split,
+    check_finite_scores,
+    excess_of,
+    in_digits,
+    kernel_of,
+)
 from kernax.cli.notation import parameter_rows
 from kernax.cli.route import is_along_line
 from kernax.core.kernel.model import Model
@@ -32,7 +40,7 @@ def fit(
     written = kernel_of(parts, kernel)
     start = Model(written) if model == RIDGE else ProcessModel(written)
     with waiting("fitting the kernel as written"):
-        as_written = scores_of_regressor(_regressor(start, parts, model), parts)
+        as_written, _ = judged(_regressor(start, parts, model), parts)
     # Stages are learned from standardised targets, and one of them is kept.
     fixed, X = with_fixed_texts(start, jax.tree.map(jnp.asarray, parts.X))
     choice = learn_in_stages(
@@ -50,7 +58,7 @@ def fit(
     )
     kept = with_texts(choice.kept.model, start)
     learned = _regressor(kept, parts, model)
-    after = scores_of_regressor(learned, parts)
+    after, excess = judged(learned, parts)
     *_, measure = after
     no_gain = remark_on_no_gain(measure, as_written[measure], after[measure])
     error = f"held-out RMSE, in units of {parts.inputs.target}"
@@ -67,20 +75,17 @@ def fit(
         remarks.append(f"{restarts} starts, {failed} failed; losses {span}")
     if learned.kind == RVM:
         remarks.append(relevant(learned))
-    # The scores of predicting the mean of the training rows, with their deviation.
-    target = _units(parts)
-    n_held_out = len(parts.y_held_out)
-    deviation = None if model == RIDGE else np.full(n_held_out, target.scale)
     return FitReport(
         title=error if model == RIDGE else f"{error}, and mean negative log density",
         scores={
-            "mean of the target": _scores(parts, np.full(n_held_out, target.centre), deviation),
+            "mean of the target": _scores(parts, *_constant(learned, parts)),
             f"{model} as written": as_written,
             f"{model} learned": after,
         },
         parameters=rows,
         predictor=learned,
         remarks=(*_account(choice, parts, model), *no_gain, *remarks),
+        excess=excess,
     )
 
 
@@ -137,11 +142,35 @@ def _regressor(model: Model | ProcessModel, parts: Split, kind: str) -> Regresso
     return Regressor(parts.inputs, GP, function, float(model.noise), target)
 
 
-def scores_of_regressor(regressor: Regressor, parts: Split) -> dict[str, float]:
-    """The scores of a regressor on the held-out rows."""
+def judged(regressor: Regressor, parts: Split) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The scores of a regressor on the held-out rows, and the excess of its losses there over those
+    of a constant, as in `FitReport`.
+    """
     mean, deviation = regressor.at(parts.X_held_out)
     check_finite_scores(mean, mean if deviation is None else deviation)
-    return _scores(parts, mean, deviation)
+    losses = _losses(parts, mean, deviation)
+    excess = excess_of(losses, _losses(parts, *_constant(regressor, parts)))
+    return _scores(parts, mean, deviation), excess
+
+
+def _constant(regressor: Regressor, parts: Split) -> tuple[np.ndarray, np.ndarray | None]:
+    """The mean of the training rows and their deviation, as predictions of the held-out rows."""
+    count = len(parts.y_held_out)
+    target = regressor.target
+    deviation = None if regressor.kind == RIDGE else np.full(count, target.scale)
+    return np.full(count, target.centre), deviation
+
+
+def _losses(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, np.ndarray]:
+    """The squared error and, given deviations, the negative log density of each held-out row."""
+    with np.errstate(over="ignore"):
+        squares = np.square(parts.y_held_out - mean)
+    if deviation is None:
+        return {RMSE: squares}
+    # log(2 pi v) / 2 + (y - m)^2 / (2 v)
+    variance = np.square(deviation)
+    density = (np.log(2 * np.pi * variance) + squares / variance) / 2
+    return {RMSE: squares, "NLPD": density}
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, float]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kernax.cli.classify import classify, scores_of_classifier
 from kernax.cli.console import print_inputs, waiting
-from kernax.cli.fit import fit, scores_of_regressor
+from kernax.cli.fit import fit, judged
 from kernax.cli.job import FitReport, Split, in_digits, one_per_column
 from kernax.cli.latent_fits import count
 from kernax.cli.notation import expression_of
@@ -138,10 +138,10 @@ def fitted_to_all(
     with linear_algebra_threads(len(parts.y), threads), waiting(what):
         predictor = _fitted(report.predictor, parts, way.centres, seed)
     if isinstance(predictor, ClassPredictor):
-        last = scores_of_classifier(predictor, parts)
+        last, excess = scores_of_classifier(predictor, parts), {}
     else:
         assert isinstance(predictor, Regressor)
-        last = scores_of_regressor(predictor, parts)
+        last, excess = judged(predictor, parts)
     scores[f"{predictor.kind}, {len(parts.y)} rows, {way.centres} centres"] = last
     errors = [f"{name} {in_digits(name, score)}" for name, score in last.items()]
     to_expect = (
@@ -149,7 +149,9 @@ def fitted_to_all(
         "whether more centres would help"
     )
     remarks = (*report.remarks, to_expect)
-    return dataclasses.replace(report, scores=scores, predictor=predictor, remarks=remarks)
+    return dataclasses.replace(
+        report, scores=scores, predictor=predictor, remarks=remarks, excess=excess
+    )
 
 
 def _fitted(learned: Predictor, parts: Split, centres: int, seed: int) -> Predictor:

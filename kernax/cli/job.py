@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.cli.compared_columns import kernel_of_inputs, learned_inputs
+from kernax.cli.options import DEFAULT_KERNEL
 from kernax.cli.table import InputTable
 from kernax.cli.target import labels, numbers
 from kernax.core.base.stacks import points_at
@@ -44,7 +45,9 @@ class FitReport:
     """The results of a fit: scores, parameters, remarks, and the predictor.
 
     Scores are those on the held-out rows, each by its measure: of a constant prediction, of the
-    kernel as written, and of the learned kernel.
+    kernel as written, and of the learned kernel. For numbers and counts, `excess` has for each
+    measure the losses of the predictor at the held-out rows (n,), squares for the RMSE, minus those
+    of the constant prediction.
     """
 
     title: str
@@ -52,6 +55,7 @@ class FitReport:
     parameters: tuple[tuple[str, ...], ...]
     predictor: Predictor
     remarks: tuple[str, ...] = ()
+    excess: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def check_finite_scores(*figures: np.ndarray) -> None:
@@ -65,6 +69,43 @@ def check_finite_scores(*figures: np.ndarray) -> None:
 def in_digits(measure: str, score: float) -> str:
     """A score as text: errors in the target's own units with significant digits."""
     return f"{score:.5g}" if measure == RMSE else f"{score:.4f}"
+
+
+def excess_of(
+    saved: dict[str, np.ndarray], constant: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The losses of a predictor minus those of a constant prediction, row by row."""
+    return {measure: saved[measure] - losses for measure, losses in constant.items()}
+
+
+def remark_on_baseline(report: FitReport, kernel: str) -> tuple[str, ...]:
+    """A warning that the held-out rows are predicted worse than by a constant; empty if they are
+    not, by more than the standard error over rows and in the digits that are printed.
+    """
+    worse = [measure for measure, excess in report.excess.items() if _is_positive(excess)]
+    (name, constant), *_, (_, saved) = report.scores.items()
+    figures = []
+    for measure in worse:
+        after = in_digits(measure, saved[measure])
+        before = in_digits(measure, constant[measure])
+        if after != before:
+            figures.append(f"{measure} {after} against {before}")
+    if not figures:
+        return ()
+    # The default kernel compares numbers only.
+    has_default = kernel != DEFAULT_KERNEL and not report.predictor.inputs.texts
+    other = "the default kernel (leave out --kernel)" if has_default else "other inputs"
+    return (
+        f"warning: the saved model predicts the held-out rows worse than the {name}: "
+        f"{' and '.join(figures)}, by more than a standard error; try another kernel, or {other}",
+    )
+
+
+def _is_positive(excess: np.ndarray) -> bool:
+    """Whether a mean is positive by more than its standard error, if there is one."""
+    if len(excess) < 2 or not np.all(np.isfinite(excess)):
+        return bool(np.mean(excess) > 0)
+    return bool(np.mean(excess) > np.std(excess, ddof=1) / np.sqrt(len(excess)))
 
 
 def split_numbers(table: InputTable, seed: int, tokens: Tokens, most: int | None = None) -> Split:

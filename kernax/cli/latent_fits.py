@@ -6,7 +6,7 @@ import numpy as np
 
 from kernax.cli.console import waiting, with_a_bar
 from kernax.cli.fixed_texts import with_fixed_texts, with_texts
-from kernax.cli.job import RMSE, FitReport, Split, check_finite_scores, kernel_of
+from kernax.cli.job import RMSE, FitReport, Split, check_finite_scores, excess_of, kernel_of
 from kernax.cli.notation import parameter_rows
 from kernax.cli.plan import Plan
 from kernax.core.base.stacks import points_at
@@ -71,25 +71,27 @@ def count(parts: Split, kernel: str, plan: Plan, with_priors: bool) -> FitReport
     start = start_of(kernel_of(parts, kernel), plan.likelihood, plan.inference, parts.y)
     with waiting("fitting the kernel as written"):
         written = _regressor(start, parts)
-        as_written = _scored(written, parts)
+        as_written = _scores(parts, *_predicted(written, parts))
     one_name = np.zeros(len(parts.y), int)
     model, remarks = learned_latent(start, parts, parts.y, one_name, with_priors)
     learned = _regressor(model, parts)
     of_evidence = evidences(plan.inference, len(parts.y), written.model, learned.model)
     # The scores of the mean of the training rows as a constant rate.
     logarithms = constant_log_densities(start, jnp.asarray(parts.y_held_out))
-    mean = np.full(len(parts.y_held_out), parts.y.mean())
+    constant = np.full(len(parts.y_held_out), parts.y.mean()), np.asarray(logarithms)
+    predicted = _predicted(learned, parts)
     return FitReport(
         title=f"held-out RMSE, in units of {parts.inputs.target}, and mean negative log "
         "probability",
         scores={
-            "constant rate": _scores(parts, mean, np.asarray(logarithms)),
+            "constant rate": _scores(parts, *constant),
             "gp as written": as_written,
-            "gp learned": _scored(learned, parts),
+            "gp learned": _scores(parts, *predicted),
         },
         parameters=parameter_rows(model, parts.inputs.columns),
         predictor=learned,
         remarks=(*remarks, of_evidence),
+        excess=excess_of(_losses(parts, *predicted), _losses(parts, *constant)),
     )
 
 
@@ -99,11 +101,18 @@ def _regressor(model: LatentModel, parts: Split) -> CountRegressor:
     return CountRegressor(parts.inputs, GP, posterior, str(model.inference))
 
 
-def _scored(regressor: CountRegressor, parts: Split) -> dict[str, float]:
+def _predicted(regressor: CountRegressor, parts: Split) -> tuple[np.ndarray, np.ndarray]:
+    """The means of the held-out rows, and the log probabilities of their counts."""
     mean, _ = regressor.at(parts.X_held_out)
     logarithms = regressor.log_densities(parts.X_held_out, parts.y_held_out)
     check_finite_scores(mean, logarithms)
-    return _scores(parts, mean, logarithms)
+    return mean, logarithms
+
+
+def _losses(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> dict[str, np.ndarray]:
+    """The squared error and the negative log probability of each held-out row."""
+    with np.errstate(over="ignore"):
+        return {RMSE: np.square(parts.y_held_out - mean), "NLPD": -logarithms}
 
 
 def _scores(parts: Split, mean: np.ndarray, logarithms: np.ndarray) -> dict[str, float]:

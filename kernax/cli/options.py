@@ -14,6 +14,7 @@ from kernax.preparation.tokens import Tokens
 from kernax.selection.recipes.latent_choices import Inference, Likelihood
 
 AUTO = "auto"  # a kernel that is searched for
+DEFAULT_KERNEL = "1.0*rbf + 0.1*linear"
 
 
 class Method(enum.StrEnum):

@@ -4,6 +4,7 @@ second time without it.
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -20,8 +21,9 @@ from typer.testing import CliRunner
 from kernax.cli import classify as classes
 from kernax.cli.app import app
 from kernax.cli.compared_columns import compared_columns
-from kernax.cli.fit import remark_on_no_gain
-from kernax.cli.job import Split, split_rows
+from kernax.cli.fit import fit, remark_on_no_gain
+from kernax.cli.job import FitReport, Split, remark_on_baseline, split_rows
+from kernax.cli.latent_fits import count
 from kernax.cli.plan import Plan
 from kernax.cli.table import InputTable
 from kernax.core.base.solution import RESULTS, Solution
@@ -164,6 +166,75 @@ def test_learning_that_does_not_help_the_held_out_rows_says_so():
     assert line.startswith(
         "learning did not improve the held-out rows: NLPD -0.1000 as written, 0.2000 learned"
     )
+
+
+def report_of(saved, excess):
+    constant = {"RMSE": 2.0, "NLPD": 1.5}
+    predictor = SimpleNamespace(inputs=SimpleNamespace(texts=()))
+    scores = {"mean of the target": constant, "gp learned": saved}
+    return FitReport("", scores, (), predictor, excess=excess)
+
+
+def test_a_model_worse_than_the_mean_by_a_standard_error_is_warned_of():
+    worse = np.array([1.0, 2.0, 3.0])
+    unclear = np.array([-3.0, 1.0, 3.0])
+    saved = {"RMSE": 9.0, "NLPD": 1.6}
+    (line,) = remark_on_baseline(report_of(saved, {"RMSE": worse, "NLPD": unclear}), "rbf")
+    assert line == (
+        "warning: the saved model predicts the held-out rows worse than the mean of the target: "
+        "RMSE 9 against 2, by more than a standard error; try another kernel, or the default "
+        "kernel (leave out --kernel)"
+    )
+    both = report_of(saved, {"RMSE": worse, "NLPD": worse})
+    (line,) = remark_on_baseline(both, "1.0*rbf + 0.1*linear")
+    assert "RMSE 9 against 2 and NLPD 1.6000 against 1.5000, by" in line
+    assert line.endswith("try another kernel, or other inputs")
+    one_row = report_of(saved, {"RMSE": worse[:1], "NLPD": -worse[:1]})
+    assert "RMSE 9 against 2, by" in remark_on_baseline(one_row, "rbf")[0]
+    overflow = report_of(saved, {"RMSE": np.array([1.0, np.inf]), "NLPD": -worse})
+    assert "RMSE 9 against 2, by" in remark_on_baseline(overflow, "rbf")[0]
+    for silent in (
+        report_of(saved, {"RMSE": unclear, "NLPD": -worse}),
+        report_of({"RMSE": 2.0, "NLPD": 1.5}, {"RMSE": 1e-9 * worse}),  # the same as printed
+        report_of(saved, {}),
+    ):
+        assert remark_on_baseline(silent, "rbf") == ()
+
+
+@pytest.mark.parametrize("model", ["gp", "ridge", pytest.param("counts", marks=pytest.mark.slow)])
+def test_the_excess_over_a_constant_is_the_difference_of_the_scores(rng, model):
+    """Catches an excess of other rows, of another constant, or of the model before learning."""
+    X = rng.uniform(-2, 2, (11, 1))
+    y = rng.poisson(3.0, 11).astype(float)
+    with jax.enable_x64(True):
+        table = held_out_table(X, y, ("a",))
+        parts = split_rows(table, Tokens.LETTERS, y, np.arange(6), np.arange(6, 11))
+        if model == "counts":
+            report = count(parts, "rbf", Plan("gp", Likelihood.POISSON), True)
+        else:
+            report = fit(parts, "rbf", model, 1, 0)
+    constant, *_, saved = report.scores.values()
+    assert set(report.excess) == set(saved)
+    for measure, excess in report.excess.items():
+        assert excess.shape == (5,)
+        power = 2 if measure == "RMSE" else 1
+        expected = saved[measure] ** power - constant[measure] ** power
+        np.testing.assert_allclose(excess.mean(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["1.0*rbf + 0.1*linear", "rbf"])
+def test_a_fit_that_is_worse_than_the_mean_says_so_in_one_line(tmp_path, monkeypatch, kernel):
+    """Of the parity of six bits, where each row has the sign that its neighbours have not."""
+    as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
+    monkeypatch.setattr(data_starts, "minimise", as_it_was)
+    bits = np.arange(64) >> np.arange(6)[:, None] & 1
+    data = write(tmp_path / "parity.csv", "a,b,c,d,e,f,y", (*bits, 3 + bits.sum(0) % 2))
+    options = ("--target", "y", "--model", "ridge", "--kernel", kernel)
+    result = runner.invoke(app, ["fit", str(data), *options])
+    assert result.exit_code == 0, result.stderr
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("warning: ")]
+    assert "worse than the mean of the target: RMSE " in line
+    assert line.endswith("or the default kernel (leave out --kernel)") == (kernel == "rbf")
 
 
 @pytest.mark.slow
