@@ -61,7 +61,8 @@ def errors_of(output, model):
     return [float(re.search(rf"{name}\D*([\d.]+)", output)[1]) for name in names]
 
 
-@pytest.mark.parametrize("model", ["ridge", pytest.param("gp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["ridge", "gp"])
 def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
     picture = tmp_path / "fit.png"
     result = run(
@@ -517,7 +518,9 @@ def test_the_picture_draws_on_the_axes_it_is_given_and_refuses_what_it_cannot_dr
         predicted_against_true(true * np.nan, true)
 
 
-@pytest.mark.parametrize("model", ["ridge", "gp", pytest.param("rvm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model", ["ridge", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gp", "rvm"))]
+)
 def test_a_written_model_predicts_what_the_fit_predicted_for_columns_in_any_order(
     smooth, tmp_path, model
 ):

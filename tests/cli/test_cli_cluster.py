@@ -57,6 +57,7 @@ def test_groups_are_found_summarised_and_written(blobs, tmp_path):
     assert [len(set(labels[group == g])) for g in range(3)] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_moons_need_the_graph_and_are_drawn(tmp_path):
     X, truth = make_moons(120, noise=0.04, random_state=0)
     path = write(tmp_path / "moons.csv", ["a", "b"], np.asarray(X).round(5))
@@ -87,6 +88,7 @@ def test_texts_are_grouped_by_a_string_kernel_with_a_typical_one_of_each(tmp_pat
     assert picture.exists()
 
 
+@pytest.mark.slow
 def test_more_groups_than_colours_are_drawn(blobs, tmp_path):
     """The picture was refused when all was computed, and nothing was written."""
     path, _ = blobs

@@ -45,6 +45,7 @@ def shop(tmp_path, rng):
     return write(tmp_path / "shop.csv", ["when", "colour", "size", "price"], rows)
 
 
+@pytest.mark.slow
 def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlearned):
     file = tmp_path / "model"
     result = run("fit", shop, "--target", "price", "--model", "ridge", "--out", file)

@@ -156,6 +156,7 @@ def counting_comparisons(monkeypatch):
     return traced
 
 
+@pytest.mark.slow
 def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkeypatch):
     texts, Z = kx.strings.encode(sequences(rng, 6)), rng.normal(size=(6, 2))
     spectrum = kx.Normalised(kx.Spectrum(2))
