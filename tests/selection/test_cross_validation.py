@@ -151,6 +151,10 @@ def test_time_folds_are_those_of_scikit_learn(gap):
             r"n must be an integer >= 2, but is an array of shape \(23, \d+\): .* len\(X\)$",
         ),
         (
+            lambda: untyped(cross_validate)(None, error, X, Y, k_folds(N, 3)),
+            r"fit must be a function fit\(X, y, weights\), but is None",
+        ),
+        (
             lambda: cross_validate(kernax.RBF(1.0), error, X, Y, k_folds(N, 3)),
             r"fit must be a function fit\(X, y, weights\), but is RBF",
         ),

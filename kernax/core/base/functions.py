@@ -43,8 +43,12 @@ def function_field(**kwargs) -> Any:
     return field
 
 
-def accepts(function: Callable, *args: Any, **kwargs: Any) -> bool:
-    """Whether a function has a signature for these arguments, or none that Python can read."""
+def accepts(function: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether an object is a function whose signature has these arguments, or none that Python
+    can read.
+    """
+    if not callable(function):
+        return False
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
