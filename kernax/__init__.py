@@ -11,8 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from kernax._advice import no_attribute
-
 __version__ = "0.2.0"
 
 # Old names, to be removed in 0.4, by the module that has them now.
@@ -142,14 +140,21 @@ def _lazy(
             return found
         if otherwise is not None:
             return otherwise(name)
-        raise no_attribute(package, name)
+        raise _no_attribute(package, name)
 
     return of_package, lambda: list(names)
 
 
+def _no_attribute(module: str, name: str) -> AttributeError:
+    # Here, so that `import kernax` imports nothing else.
+    from kernax._advice import no_attribute
+
+    return no_attribute(module, name)
+
+
 def _old_name(name: str) -> Any:
     if name not in _MOVED:
-        raise no_attribute("kernax", name)
+        raise _no_attribute("kernax", name)
     from kernax.core.base.deprecation import moved
 
     return moved("kernax", _MOVED)(name)

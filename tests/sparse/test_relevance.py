@@ -524,7 +524,7 @@ def test_input_that_makes_no_sense_is_refused():
     rbf = kernax.RBF()
     with pytest.raises(ValueError, match="likelihood must be None for numbers"):
         function(rbf, X, SIGNS, likelihood="logistic")
-    with pytest.raises(ValueError, match="the class Logistic: call it"):
+    with pytest.raises(ValueError, match="the class Bernoulli: call it"):
         function(rbf, X, SIGNS, likelihood=Bernoulli)
     with pytest.raises(ValueError, match="noise is only for numbers"):
         function(rbf, X, SIGNS, likelihood=Bernoulli(), noise=0.1)

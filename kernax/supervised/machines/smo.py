@@ -15,8 +15,10 @@ float64, and show whether such steps still help.
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
@@ -146,66 +148,63 @@ def _swept_in_part(
     # needs points that rise and points that fall.
     up, down = one_sided_slopes(now.beta, left, problem.low, problem.high, problem.epsilon)
     _, indices = lax.top_k(-jnp.minimum(_ranks(-up), _ranks(down)), size)
-    part = WorkingSet.of(problem, problem.submatrix(indices), indices, now.beta, left)
+    before = now.beta[indices]
+    low, high = problem.low[indices], problem.high[indices]
+
+    def improved(dtype: Any, goal: Array, most: Array) -> tuple[WorkingSet, WorkingState, Array]:
+        K = problem.submatrix(indices).astype(dtype)
+        part = cast(WorkingSet.of(problem, K, indices, now.beta, left), dtype)
+        # The next set would lose the accuracy of a goal below a tenth of the violation.
+        end, steps = part.improved(goal.astype(dtype), most, to_a_tenth=True)
+        return part, jax.tree.map(lambda v: v[:size], end), steps
 
     def in_full_precision() -> tuple[WorkingState, Array]:
-        # The next set would lose the accuracy of a goal below a tenth of the violation.
-        return part.improved(atol / 2, most, to_a_tenth=True)
+        _, end, steps = improved(before.dtype, atol / 2, most)
+        return end, steps
 
     def with_change(beta: Array, steps: Array) -> _WorkingSetState:
         # The residuals of all points, from the columns of K in the set.
-        change = beta - now.beta[indices]
+        change = beta - before
         residual = now.residual - problem.part_product(indices, change)
         everywhere = now.beta.at[indices].set(beta)
         return _WorkingSetState(everywhere, residual, now.steps + steps, now.in_float32)
 
     if now.in_float32 is None:
-        improved, steps = in_full_precision()
-        return with_change(improved.beta[:size], jnp.maximum(steps, 1))
+        end, steps = in_full_precision()
+        return with_change(end.beta, jnp.maximum(steps, 1))
 
     # Slopes are differences of targets and f, and float32 has no digits below their rounding. A
     # member of a batch that is done needs no steps in either precision.
-    before = violation(problem, now.beta, now.residual)
+    violated = violation(problem, now.beta, now.residual)
     f = jnp.max(abs(problem.targets - now.residual), where=counted_points(problem), initial=0)
     goal = jnp.maximum(atol, 64 * eps_of(jnp.float32) * (problem.scale + f))
-    is_coarse = now.in_float32 & (before > goal) & (most > 0)
+    is_coarse = now.in_float32 & (violated > goal) & (most > 0)
 
     def in_float32() -> tuple[WorkingState, Array]:
-        improved, steps = _improved_in_float32(part, goal / 2, jnp.where(is_coarse, most, 0))
-        beta = _with_totals(problem, now.beta, indices, improved.beta[:size])
-        beta = improved.beta.at[:size].set(where(is_coarse, beta, part.beta[:size]))
-        return WorkingState(beta, improved.up, improved.down), steps
+        part, end, steps = improved(jnp.float32, goal / 2, jnp.where(is_coarse, most, 0))
+        exact = cast(end, before.dtype)
+        # Coefficients that have not moved, or are at a bound, keep the digits that a cast loses.
+        beta = exact.beta
+        for rounded, digits in ((part.beta, before), (part.low, low), (part.high, high)):
+            beta = where(end.beta == rounded[:size], digits, beta)
+        beta = _with_totals(problem, now.beta, indices, beta)
+        return WorkingState(where(is_coarse, beta, before), exact.up, exact.down), steps
 
     # A batch is computed in float32 until that helps none of its members. The others wait.
     in_one_precision = largest_of_batch(is_coarse.astype(jnp.int32))
-    improved, steps = lax.switch(in_one_precision, [in_full_precision, in_float32])
+    end, steps = lax.switch(in_one_precision, [in_full_precision, in_float32])
     waits = (in_one_precision == 1) & ~is_coarse
-    moved = with_change(improved.beta[:size], jnp.where(waits, 0, jnp.maximum(steps, 1)))
+    moved = with_change(end.beta, jnp.where(waits, 0, jnp.maximum(steps, 1)))
     # The rounding errors of the slopes; one beyond a bound is infinite in both.
     left = (moved.residual - centre)[indices]
-    ends = part.low[:size], part.high[:size], part.epsilon[:size]
-    slopes = jnp.stack(one_sided_slopes(improved.beta[:size], left, *ends))
-    rounded = jnp.stack([improved.up[:size], improved.down[:size]])
+    up, down = one_sided_slopes(end.beta, left, low, high, problem.epsilon)
+    slopes = jnp.stack([up, down])
+    rounded = jnp.stack([end.up, end.down])
     error = jnp.max(abs(slopes - rounded), where=slopes != rounded, initial=0)
-    helps = error <= before / 10
+    helps = error <= violated / 10
     kept = dataclasses.replace(now, steps=moved.steps)
-    end = tree_where(helps | ~is_coarse, moved, kept)
-    return dataclasses.replace(end, in_float32=is_coarse & helps)
-
-
-def _improved_in_float32(
-    part: WorkingSet, atol: Array, most: Array
-) -> tuple[WorkingState, Int[Array, ""]]:
-    """`part.improved` with steps in float32."""
-    rounded = cast(part, jnp.float32)
-    improved, steps = rounded.improved(atol.astype(jnp.float32), most, to_a_tenth=True)
-    exact = cast(improved, part.beta.dtype)
-    # Coefficients that have not moved, or are at a bound, keep the digits that a cast loses.
-    beta = exact.beta
-    for name in ("beta", "low", "high"):
-        is_same = improved.beta == getattr(rounded, name)
-        beta = where(is_same, getattr(part, name), beta)
-    return WorkingState(beta, exact.up, exact.down), steps
+    after = tree_where(helps | ~is_coarse, moved, kept)
+    return dataclasses.replace(after, in_float32=is_coarse & helps)
 
 
 def _with_totals(
