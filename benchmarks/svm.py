@@ -59,8 +59,8 @@ def _svm(n, X, y, C, rounds):
     bar = Bar(
         1.0,
         "scikit-learn",
-        explanation="With one BLAS thread on a machine of the day before: 0.64 to 0.87. LIBSVM "
-        "runs on one core, and gains more from a fast one.",
+        explanation="Where few steps are taken, most of the time goes to K, of which LIBSVM "
+        "computes a part.",
     )
     return Case(f"SVM, n={n}, C={C:g}, {X.dtype}", contenders, [bar], 1e-3, rounds)
 
