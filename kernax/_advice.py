@@ -1,9 +1,8 @@
 """The advice that learners give if their dense matrices do not fit into memory, or a kernel lacks
-the features that they need.
+the features that they need, and the counterparts of names of other libraries.
 
-Also what stands in place of names of other libraries. The only texts that name public functions
-above the package that says them. Users call learners
-directly, so nothing above a learner could hand the advice down to it.
+These are the only texts that name public functions above the package that says them. Users call
+learners directly, so nothing above a learner could hand the advice down to it.
 """
 
 IN_FEATURES = "kernax.nystrom(kernel, X, m, key=key) as the kernel, for a fit in m features"

@@ -161,7 +161,7 @@ def test_every_way_of_holding_a_gram_matrix_gives_the_same_answers(name):
 
 @needs_x64
 @pytest.mark.parametrize("name", ["blocked", "along a line", "on a grid", "at regular times"])
-def test_parts_of_a_matrix_that_is_not_held_have_its_derivatives(name):
+def test_parts_of_a_matrix_free_operator_have_the_derivatives_of_the_matrix(name):
     """Of rows, of a submatrix and of all of it, in the kernel and the points."""
     given = GRAMS[name]
 

@@ -105,8 +105,9 @@ class SMO(AbstractDualSolver):
 
 
 class _WorkingSetState(eqx.Module):
-    """Coefficients and residuals between two working sets, the number of steps, and whether the
-    next ones are taken in float32; None if that is never so.
+    """Coefficients and residuals between two working sets, and the number of steps.
+
+    `in_float32` says whether the next steps are taken in float32; it is None if none ever are.
     """
 
     beta: Float[Array, " n"]
