@@ -437,8 +437,12 @@ def test_a_batch_of_gradients_is_the_same_on_both_sides_of_the_size_of_a_working
 
     def gradients(size):
         solver = kernax.solvers.SMO(1e-8, working_set=size)
-        fit = lambda l: kernax.svm(kernax.RBF(l), X, y, 10.0, solver=solver, throw=False)
-        loss = lambda l: jnp.sum(fit(l).value.coefficients ** 2)
+
+        def loss(lengthscale):
+            kernel = kernax.RBF(lengthscale)
+            machine = kernax.svm(kernel, X, y, 10.0, solver=solver, throw=False).value
+            return jnp.sum(machine.coefficients**2)
+
         return jax.jit(jax.vmap(jax.grad(loss)))(lengthscales)
 
     # All 60 points at once, then 59 of them and fewer, in float32 first. They differ by 1.3e-12.
