@@ -41,9 +41,8 @@ slow: .venv/test
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
 	$(MAKE) slow-float32
 
-SLOW_IN_FLOAT32 := tests/cli tests/fuzz tests/kernels tests/supervised tests/contract tests/test_memory.py
 slow-float32: .venv/test
-	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10 $(SLOW_IN_FLOAT32)
+	JAX_ENABLE_X64=0 $(BIN)/python -m pytest -m 'slow and not nightly' --budgets --durations=10
 
 # All that takes longer than a second, with the flags of XLA that users have: the conftest has quicker ones.
 nightly: export XLA_FLAGS =

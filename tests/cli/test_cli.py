@@ -84,6 +84,7 @@ def test_a_smooth_function_is_learned_and_drawn(smooth, tmp_path, model):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.png", "smooth.csv"]
 
 
+@pytest.mark.slow
 def test_the_irrelevant_column_gets_the_longer_lengthscale(smooth):
     output = run(smooth, "--target", "height", "--kernel", "rbf").stdout
     relevant, irrelevant = (

@@ -40,6 +40,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_groups_are_found_summarised_and_written(blobs, tmp_path):
     path, group = blobs
     out = tmp_path / "clusters.csv"
@@ -116,6 +117,7 @@ def test_what_cannot_be_grouped_is_refused_in_one_line(blobs, tmp_path):
     assert_refused(run(path, "--clusters", 2, "--out", path), "would overwrite")
 
 
+@pytest.mark.slow
 def test_rows_that_coincide_are_said_to_explain_nothing(tmp_path):
     path = write(tmp_path / "same.csv", ["a", "b"], [(1.5, 2.5)] * 6)
     result = run(path, "--clusters", 2, "--kernel", "rbf(lengthscale=1)")

@@ -88,6 +88,7 @@ def test_each_decision_is_said_once_and_kept_for_new_rows(shop, tmp_path, unlear
     assert_refused(run("predict", file, words), "line 2, column 'size': 'L' is not a number")
 
 
+@pytest.mark.slow
 def test_rows_without_a_target_are_left_out_and_counted(tmp_path, unlearned):
     """A batch of words, then numbers, where NA is as empty as it is among inputs."""
     rows = [(i, "uv"[i % 2], i % 3) for i in range(12)]
@@ -117,6 +118,7 @@ def german(tmp_path, rng):
     return path
 
 
+@pytest.mark.slow
 def test_decimal_commas_are_read_as_the_same_table_with_points_is(german, tmp_path, unlearned):
     english = tmp_path / "english.csv"
     english.write_text(german.read_text().replace(",", ".").replace(";", ","))
@@ -192,6 +194,7 @@ def test_an_empty_date_is_refused_as_the_help_says(tmp_path):
     assert "a table with an empty date is refused" in " ".join(fit.__doc__.split())
 
 
+@pytest.mark.slow
 def test_string_kernels_take_the_columns_that_they_name_or_add_up_over_free_texts(tmp_path, rng):
     letters = lambda: "".join(rng.choice(list("ACGT"), 8))
     rows = [(letters(), letters(), "uv"[i % 2], i % 5, i) for i in range(12)]

@@ -57,6 +57,7 @@ def standardised(X, kept):
     return (X - X[kept].mean(0)) / X[kept].std(0)
 
 
+@pytest.mark.slow
 def test_scores_of_numbers_are_those_of_a_second_computation_from_the_same_split(
     tmp_path, rng, monkeypatch
 ):
@@ -95,6 +96,7 @@ def test_scores_of_numbers_are_those_of_a_second_computation_from_the_same_split
         np.testing.assert_allclose(table_scores(result.stdout, name), expected, rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_scores_of_classes_are_those_of_a_second_computation_from_the_same_split(
     tmp_path, rng, monkeypatch
 ):

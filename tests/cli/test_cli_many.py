@@ -116,6 +116,7 @@ def refuse_to_learn(*_):
     raise ValueError("about to learn")
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_taken_or_refused_by_name(waves, few_are_many, monkeypatch):
     numbers, signs, *_ = waves
     monkeypatch.setattr("kernax.cli.fitting.learn", refuse_to_learn)

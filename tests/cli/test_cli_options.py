@@ -207,6 +207,7 @@ def test_few_rows_hold_every_class_in_its_proportion(tmp_path):
         split_classes(many, 0, Tokens.LETTERS, 4)
 
 
+@pytest.mark.slow
 def test_kept_columns_stand_before_the_predictions_as_they_were_written(
     patients, tmp_path, unlearned
 ):

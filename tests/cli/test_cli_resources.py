@@ -90,6 +90,7 @@ with compiled_programs(keep=True):
 """
 
 
+@pytest.mark.slow
 def test_programs_are_kept_in_the_users_cache_folder_for_the_user_alone(tmp_path):
     surroundings = {
         name: value for name, value in os.environ.items() if not name.startswith("JAX_")

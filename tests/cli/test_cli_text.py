@@ -183,6 +183,7 @@ def test_texts_are_compared_once_where_their_kernel_has_no_parameter(rng, monkey
     assert with_fixed_texts(learned, texts) == (learned, texts)
 
 
+@pytest.mark.slow
 def test_words_are_told_by_spaces_and_an_empty_text_is_no_error(tmp_path, rng, monkeypatch):
     # Learning takes seconds to compile.
     as_it_was = lambda loss, model, *_, **__: Solution(model, RESULTS.successful, {})
@@ -304,6 +305,7 @@ def test_a_cell_that_is_empty_is_a_text_but_a_number_to_be_filled(tmp_path):
     assert text.alphabet == ("A", "C")
 
 
+@pytest.mark.slow
 def test_every_part_of_a_kernel_sees_its_columns_and_lengthscales_are_for_numbers_alone(rng):
     texts, X = sequences(rng, 5), rng.normal(size=(5, 2))
     text = Text("dna", Tokens.LETTERS, tuple("ACGT"))

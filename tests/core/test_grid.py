@@ -341,6 +341,7 @@ def test_times_too_close_for_their_noise_take_jitter_and_have_an_evidence():
         assert_close(evidence, evidence_of(X, DENSE)(kernel, y, close.stats["jitter"]), 1e-2)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_jitter_is_tried_where_only_the_weighted_cells_are_singular():
     weights = np.ones(12, DTYPE)
@@ -414,6 +415,7 @@ def errors_of_evidence(X, lengthscale, noise, weights=None):
     return np.sqrt(np.mean(np.square(errors))), float(stats["rounding"]), 1e-6 * abs(expected)
 
 
+@pytest.mark.slow
 @needs_x32
 @pytest.mark.parametrize(
     "noise", [1e-1, *(pytest.param(noise, marks=pytest.mark.slow) for noise in (1e-2, 1e-3))]
@@ -440,6 +442,7 @@ def test_in_single_precision_the_rounding_says_how_far_the_evidence_may_be_off(
         assert rounding <= 150 * max(off, slight)
 
 
+@pytest.mark.slow
 @needs_x32
 @pytest.mark.parametrize("dim", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_rounding_counts_what_cancels_at_cells_of_large_weights(dim):

@@ -149,6 +149,7 @@ def test_only_products_of_features_and_coefficients_follow_a_split_that_is_reque
     assert len(split) < len(precisions)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_a_cpu_computes_in_full_precision_whatever_is_requested():
     kernel = kernax.RBF(jnp.ones(10))

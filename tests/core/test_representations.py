@@ -190,6 +190,7 @@ EVEN = np.arange(12, dtype=DTYPE)[:, None]
 CELLS = grid(np.arange(4), np.arange(3)).astype(DTYPE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("solver", "kernel", "X", "close"),
     [

@@ -31,6 +31,7 @@ def fit(solver, block_size=None, **rest):
     return kernax.kernel_ridge(KERNEL, X, solver=solver, block_size=block_size, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block_size", "weights"), [(None, WEIGHTS), (16, None)], ids=["held-weighted", "blocks-plain"]
 )

@@ -228,6 +228,7 @@ def test_gamma_quantiles_are_finite_however_far_out_the_probability():
     assert jnp.all(jnp.diff(draws, axis=1) >= 0)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_very_rough_kernels_still_have_finite_frequencies():
     frequencies, _ = kernax.Matern(0.02, 1.0).sample_frequencies(COUNT, 1, key=jax.random.key(0))

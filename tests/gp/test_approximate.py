@@ -365,6 +365,7 @@ def test_a_target_that_cannot_be_is_no_success(function):
     assert np.isnan(solution.value.log_evidence)
 
 
+@pytest.mark.slow
 def test_jitter_which_is_noise_of_another_model_is_no_success():
     if X64:
         pytest.skip("float64 needs none here")

@@ -116,6 +116,7 @@ def test_a_label_that_all_points_share_is_likely_everywhere():
     np.testing.assert_allclose(np.sum(probabilities, 1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_predictions_of_columns_and_densities_are_probabilities(posterior):
     probability = posterior.probability(Z[0])
     centre, variance = posterior.predict(Z[0])
@@ -144,6 +145,7 @@ def test_a_cap_on_the_steps_is_said():
         kernax.laplace(PROCESS, X, Y, Categorical(), max_steps=1)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_evidence_whose_rounding_is_not_finite_is_no_success():
     """Of points that do not see each other, where the matrices of the evidence are diagonal."""

@@ -171,6 +171,7 @@ def test_the_median_lengthscale_of_series_is_cuturis():
     )
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_length_outside_of_the_series_is_no_number():
     """Also where padding of the other series leaves room for it."""

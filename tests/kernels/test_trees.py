@@ -87,6 +87,7 @@ def derivative(decay, order):
     )
 
 
+@pytest.mark.slow
 def test_derivatives_in_the_decay_are_those_of_the_sum_over_fragments():
     """First and second, forward and reverse."""
     total = lambda decay: jnp.sum(
@@ -308,6 +309,7 @@ def fitted():
     return y, kernax.kernel_ridge(kernax.SubsetTree(0.5), X, y, 0.1).value
 
 
+@pytest.mark.slow
 @needs_x64
 def test_ridge_fits_trees_and_its_function_takes_one_tree_encoded_alone(fitted):
     y, f = fitted

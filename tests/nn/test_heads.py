@@ -97,6 +97,7 @@ def test_episodes_in_a_batch_have_the_gradients_of_a_loop_and_a_failure_stays_al
     assert all(np.isnan(leaf[3]).all() for leaf in (value, *of_points))
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_solve_that_is_not_accurate_is_nan_and_the_status_says_so(episodes):
     X, X_new, weights = (part[0] for part in episodes)

@@ -28,6 +28,7 @@ def test_an_embedding_shows_each_group_at_its_points():
     assert alone.get_legend() is None
 
 
+@pytest.mark.slow
 def test_clusters_are_drawn_as_regions_with_marked_points():
     found = kernax.kernel_kmeans(kernax.RBF(), POINTS, 3, key=jax.random.key(0)).value
     marked = np.arange(12) < 4

@@ -322,6 +322,7 @@ MANY_ALIKE = st.sampled_from(
 ).flatmap(lambda words: st.lists(st.sampled_from(words) | CELLS, min_size=4, max_size=9))
 
 
+@pytest.mark.slow
 @given(
     cells=st.lists(CELLS, min_size=4, max_size=9) | MANY_ALIKE,
     new=st.lists(CELLS, min_size=1, max_size=5),

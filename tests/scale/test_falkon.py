@@ -677,6 +677,7 @@ def test_a_pass_over_chunks_compiles_once(monkeypatch):
     assert len(traces) <= 5  # sizes, gradients, products, squares: one program each
 
 
+@pytest.mark.slow
 @needs_x64
 def test_the_passes_are_shown(capsys):
     kernax.falkon(KERNEL, chunks_of(Y), None, RIDGE, Z, progress=True)
@@ -732,6 +733,7 @@ def fit_of(X, y=None, ridge=RIDGE, centres=Z, **options):
     return untyped(kernax.falkon)(KERNEL, X, y, ridge, centres, **options)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_single_precision_data_have_their_small_matrices_in_double():
     single = [array.astype(np.float32) for array in (X, Y, Z)]

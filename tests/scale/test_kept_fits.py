@@ -171,6 +171,7 @@ def test_a_kept_fit_is_not_transformed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_path_is_a_checkpoint_and_what_is_none_is_refused(tmp_path, monkeypatch):
     first = fit(checkpoint=str(tmp_path / "run"))
     assert steps_in(tmp_path / "run")

@@ -83,6 +83,7 @@ def test_a_member_that_fails_leaves_its_neighbours_alone():
     assert np.all(np.isfinite(jax.grad(total)(y)[0]))
 
 
+@pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize("settings", [{"batch_size": 2}, {"batch_size": 5}, {"progress": True}])
 @pytest.mark.parametrize("devices", [None, jax.devices()[:1]])

@@ -117,6 +117,7 @@ def _variance(X, y, weights):
     return mean(X, (y - mean(X, y, weights)) ** 2, weights)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_rows_of_weight_zero_are_never_drawn_and_others_keep_their_weight():
     weights = np.ones(N)
@@ -185,6 +186,7 @@ def failing(X, y, weights):
     return jnp.where(weights[-1] > 0, mean(X, y, weights), jnp.nan)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_resamples_that_fail_are_told_and_left_out_on_demand_alone():
     found = boot(failing)

@@ -370,6 +370,7 @@ def test_batches_teach_a_perceptron_what_one_pass_does(table):
     assert refused.t_ == 20
 
 
+@pytest.mark.slow
 def test_a_precomputed_matrix_is_the_kernel_itself(table, three):
     X, y, Z = table
     K = sklearn.metrics.pairwise.rbf_kernel(X, gamma=0.4)

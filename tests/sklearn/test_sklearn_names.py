@@ -276,6 +276,7 @@ def test_an_optimiser_may_be_a_function_which_is_given_bounds_and_gradients(tabl
         ours.GaussianProcessRegressor(kernax.RBF(1.0), optimizer=optimiser).fit(X, y)
 
 
+@pytest.mark.slow
 def test_probabilities_asked_for_after_the_fit_are_not_fitted(table):
     X, y, Z = table
     machine = ours.SVC(probability=True).fit(X, y > 0)

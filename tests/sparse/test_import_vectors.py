@@ -208,6 +208,7 @@ def test_the_objective_falls_to_that_of_the_fit_on_all_points(labels):
     assert abs(gaps[2]) < rounding
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_penalty_on_the_mean_loss_is_n_times_as_large_here(fit):
     lam = RIDGE / N
@@ -241,6 +242,7 @@ def test_probabilities_are_those_of_the_log_odds(fit):
     assert_close(several.probability(X[3]), softmax(np.asarray(several(X[3]))))
 
 
+@pytest.mark.slow
 def test_where_duplicates_are_all_that_is_left_the_search_is_finished():
     places = np.arange(N) % 5
     solution = machine(X[places], y, rtol=0.0, throw=True)

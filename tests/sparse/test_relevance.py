@@ -431,6 +431,7 @@ def test_targets_of_zero_warn_that_nothing_is_relevant():
     assert_close(value.log_evidence, expected, TOLERANCE["value"])
 
 
+@pytest.mark.slow
 def test_noise_without_a_mean_is_no_function_or_says_which():
     """With its known noise, from several seeds, at least half of the machines are zero, and say
     so.
@@ -455,6 +456,7 @@ def _warned(y):
     return warned
 
 
+@pytest.mark.slow
 def test_constant_targets_are_the_bias():
     with pytest.warns(RunawayWarning, match="reproduced"):
         value = fit(y=np.full(N, 3.0, DTYPE)).value

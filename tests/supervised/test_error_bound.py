@@ -47,6 +47,7 @@ def a_problem(rng):
     return X, y, w, lengthscale, ridge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_error_exceeds_its_bound(name, bias, rng):

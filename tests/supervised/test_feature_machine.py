@@ -333,6 +333,7 @@ def test_a_laplace_kernel_of_the_p_norm_is_the_formula(rng):
     )
 
 
+@pytest.mark.slow
 def test_gradients_of_rough_kernels_are_products_that_keep_the_digits_of_close_points(rng):
     X = rng.normal(size=(60, 12)) + 30
     X[30:] = X[:30] + 1e-3 * rng.normal(size=(30, 12))

@@ -302,6 +302,7 @@ def test_a_cap_of_one_step_is_said_in_our_own_words(data):
     assert "linear solve" not in str(error.value)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_a_success_leaves_no_gradient_that_numpy_can_see(data):
     """Scales of K over thirty orders of magnitude in one batch: `ridge a = w y s(-y f)` to what

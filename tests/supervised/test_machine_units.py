@@ -61,6 +61,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", [classes, *OTHERS])
 def test_a_fit_in_other_units_is_the_same_fit(fit):
     """Of targets of 1e-21 or 1e20 in float32, machines without support vectors called themselves

@@ -263,6 +263,7 @@ def test_the_bias_does_not_overflow_where_coefficients_hardly_fit():
     np.testing.assert_allclose(fit.value.bias, 0.3, rtol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_float64_data_without_64_bit_mode_warns_once_in_a_process():
     """P01."""

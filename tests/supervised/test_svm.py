@@ -464,6 +464,7 @@ def test_steps_in_float32_stand_only_in_programs_of_large_working_sets():
     assert "f32[1024,1024]" in fit(1025)
 
 
+@pytest.mark.slow
 def test_a_working_set_without_k_knows_its_exact_diagonal(rng):
     """Where K is the identity and the classes are of one size, every coefficient is its label."""
     X, y = rng.normal(size=(20, 20)) + 3, np.tile([1.0, -1.0], 10)
@@ -577,6 +578,7 @@ def test_counts_of_numpy_are_counts(data):
     assert test.null.shape == (9,)
 
 
+@pytest.mark.slow
 @needs_x32
 def test_a_machine_without_k_holds_it_where_all_points_are_in_the_working_set():
     X, y = noisy(300)

@@ -347,6 +347,7 @@ def test_clusters_may_be_of_fewer_or_more_eigenvectors_than_clusters():
         kernax.spectral_clustering(kernel, BLOBS, 3, key=KEY, n_eigenvectors=61)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_no_point_goes_to_a_cluster_without_weight():
     """Which a batch of weights may have, whose numbers of points are not known."""

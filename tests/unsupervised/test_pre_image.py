@@ -57,6 +57,7 @@ def test_it_is_the_minimum_that_scipy_finds():
         np.testing.assert_allclose(found.value, peer.x, atol=1e-5)
 
 
+@pytest.mark.slow
 @needs_x64
 @needs_x64
 def test_it_is_exact_where_the_terms_of_its_objective_cancel():
@@ -77,6 +78,7 @@ def test_whitened_components_have_the_same_reconstruction():
     assert_close(whitened.coefficients, plain.coefficients)
 
 
+@pytest.mark.slow
 @needs_x64
 def test_a_reconstruction_by_all_components_is_the_point_itself():
     components = kernax.kernel_pca(kernax.RBF(), RING, 39).value
