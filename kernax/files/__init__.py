@@ -10,7 +10,7 @@ package has the other functions. A checksum over the whole content detects damag
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
 # kernax.unsupervised, kernax.online, kernax.scale, kernax.selection, kernax.metrics,
-# kernax.preparation.
+# kernax.preparation, kernax.nn.
 
 from kernax import _lazy
 from kernax.core.base.deprecation import moved

@@ -93,10 +93,13 @@ def _foreign(module: eqx.Module) -> str:
         return "a Solution, whose value is the model: save solution.value"
     name = type(module).__name__
     fields = [field.name for field in dataclasses.fields(module)] or ["kernel"]
-    parts = ", ".join(f'"{field}": ...' for field in fields)
+    parts = "{" + ", ".join(f'"{field}": ...' for field in fields) + "}"
+    package, _, _ = __name__.partition(".")
+    if type(module).__module__.startswith(f"{package}."):
+        return f"a {name}, which no file holds: save a dict of its parts, {parts}"
     return (
         f"a {name}, which is not a class of kernax: kernax.files.register({name}), here and "
-        f"wherever the file is loaded, or save a dict of its parts instead, {{{parts}}}"
+        f"wherever the file is loaded, or save a dict of its parts instead, {parts}"
     )
 
 

@@ -10,16 +10,24 @@ import equinox as eqx
 from kernax.core.functionals import draws, linear_functionals
 from kernax.core.grid.elimination import Eliminated
 from kernax.core.grid.grid import GridGram, ProductGrid
-from kernax.core.grid.grid_factor import GridFactor, GridReduction
+from kernax.core.grid.grid_factor import Grid, GridFactor, GridReduction
 from kernax.core.grid.kronecker import KroneckerFactor
 from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
 from kernax.core.kernel import model, prior_densities
 from kernax.core.learner import expansion, linear
+from kernax.core.linalg.conjugate_gradient import ConjugateGradient
 from kernax.core.linalg.iteration import Iteration
 from kernax.core.linalg.krylov_factor import KrylovReduction
-from kernax.core.linalg.preconditioners import Preconditioner
+from kernax.core.linalg.lanczos import StochasticLanczos
+from kernax.core.linalg.linear_solvers import Auto, JitteredCholesky
+from kernax.core.linalg.preconditioners import (
+    NystromPreconditioner,
+    PivotedCholesky,
+    Preconditioner,
+)
+from kernax.core.linalg.sketch_and_project import SketchAndProject
 from kernax.core.line.kalman import KalmanFilter
-from kernax.core.line.kalman_factor import LineReduction
+from kernax.core.line.kalman_factor import LineReduction, StateSpace
 from kernax.core.line.line import LineGram, OrderAlongLine
 from kernax.core.line.parallel_recursions import ParallelRecursions
 from kernax.core.line.recursions import SequentialRecursions
@@ -44,6 +52,7 @@ from kernax.kernels import KERNELS, basis_expansions, texts, tree_points
 from kernax.kernels.combinators import ModulatedDraw
 from kernax.kernels.dot_product import LinearDraw
 from kernax.kernels.nonstationary import SineBasis
+from kernax.nn import heads, kernel_layer, process_head
 from kernax.online import (
     adagrad,
     budgets,
@@ -66,6 +75,8 @@ from kernax.scale.features.nystrom import NystromFeatures
 from kernax.sparse.import_vectors import ImportVectors
 from kernax.sparse.relevance_vectors import RelevanceVectors
 from kernax.supervised.machines.decision_calibration import Isotonic, Platt
+from kernax.supervised.machines.projected_gradient import ProjectedGradient
+from kernax.supervised.machines.smo import SMO
 from kernax.supervised.ridge.discriminant import Discriminant
 from kernax.unsupervised.canonical_correlations import CanonicalPairs
 from kernax.unsupervised.kernel_kmeans import KernelClusters
@@ -171,6 +182,7 @@ def own_classes() -> dict[str, type]:
         random_features,
         *(orthonormal_basis, budgets, dual, linear, primal, recursive, rules, support),
         *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
+        *(heads, kernel_layer, process_head),
     )
     of_modules = (
         cls
@@ -193,6 +205,9 @@ def own_classes() -> dict[str, type]:
     own += [ParallelRecursions, SequentialRecursions]
     own += [GridReduction, GridFactor, GridGram, Eliminated, ProductGrid]
     own += [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
+    # The solvers that heads of networks contain.
+    own += [Auto, JitteredCholesky, ConjugateGradient, SketchAndProject, StateSpace, Grid]
+    own += [PivotedCholesky, NystromPreconditioner, StochasticLanczos, SMO, ProjectedGradient]
     # Results of learners, and their preparation.
     own += [ApproximatePosterior, HeteroscedasticGaussian, HeteroscedasticPosterior, ImportVectors]
     own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]

@@ -101,6 +101,23 @@ def test_sample_paths_of_a_kernel_of_some_columns_are_saved(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "paths")(x), paths(x))
 
 
+def test_layers_of_networks_come_back_bitwise(tmp_path):
+    kernel = 2.0 * kernax.RBF(0.7)
+    X = jnp.linspace(0, 1, 4, dtype=DTYPE)[:, None]
+    iterations = kernax.solvers.ConjugateGradient(rtol=1e-3)
+    layers = {
+        "ridge": kernax.nn.RidgeHead(kernel, 0.1, bias=True, solver=iterations),
+        "logistic": kernax.nn.LogisticHead(kernel, 0.2),
+        "machine": kernax.nn.SVMHead(kernel, 3.0, solver=kernax.solvers.SMO()),
+        "process": kernax.nn.ProcessHead(kernel, 0.1, solver=kernax.solvers.JitteredCholesky()),
+        "layer": kernax.nn.KernelLayer(kernel, X, 2, key=jax.random.key(0)),
+    }
+    save(tmp_path / "layers", layers)
+    again = load(tmp_path / "layers")
+    assert same(again, layers)
+    np.testing.assert_array_equal(again["layer"](X[0]), layers["layer"](X[0]))
+
+
 @needs_x64
 def test_every_class_of_the_registry_is_named_once_and_none_runs_code():
     names = set(registry.own_classes())
@@ -432,6 +449,11 @@ def test_what_cannot_be_saved_is_refused_by_name_and_leaves_nothing_behind(tmp_p
             r"save a dict of its parts instead, {\"lengthscale\": ...}",
         ),
         (kernax.FeatureMap(lambda x: x), "model.phi is a plain function"),
+        (
+            kernax.metrics.coverage_curve(jnp.zeros(2), 0.0, 1.0),
+            r"model is a CoverageCurve, which no file holds: save a dict of its parts, "
+            r"{\"level\": ..., \"coverage\": ...}",
+        ),
         ({"key": jax.random.key(0)}, "model.key is an array of key"),
         ({1: kernax.RBF()}, "of type dict"),
     ):
