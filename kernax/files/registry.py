@@ -2,100 +2,127 @@
 
 import dataclasses
 import functools
+import importlib
 import inspect
 from typing import Any, TypeVar
 
 import equinox as eqx
 
-from kernax.core.functionals import draws, linear_functionals
-from kernax.core.grid.elimination import Eliminated
-from kernax.core.grid.grid import GridGram, ProductGrid
-from kernax.core.grid.grid_factor import Grid, GridFactor, GridReduction
-from kernax.core.grid.kronecker import KroneckerFactor
-from kernax.core.grid.toeplitz import PlaceOffsets, ToeplitzFactor, ToeplitzMatrix
-from kernax.core.kernel import model, prior_densities
-from kernax.core.learner import expansion, linear
-from kernax.core.linalg.conjugate_gradient import ConjugateGradient
-from kernax.core.linalg.iteration import Iteration
-from kernax.core.linalg.krylov_factor import KrylovReduction
-from kernax.core.linalg.lanczos import StochasticLanczos
-from kernax.core.linalg.linear_solvers import Auto, JitteredCholesky
-from kernax.core.linalg.preconditioners import (
-    NystromPreconditioner,
-    PivotedCholesky,
-    Preconditioner,
-)
-from kernax.core.linalg.sketch_and_project import SketchAndProject
-from kernax.core.line.kalman import KalmanFilter
-from kernax.core.line.kalman_factor import LineReduction, StateSpace
-from kernax.core.line.line import LineGram, OrderAlongLine
-from kernax.core.line.parallel_recursions import ParallelRecursions
-from kernax.core.line.recursions import SequentialRecursions
-from kernax.core.losses import loss_functions, observation_likelihoods, ordinal_likelihood
-from kernax.core.operators.blocked import BlockedGram
-from kernax.core.operators.operators import DenseGram
 from kernax.errors import KernaxFileError
-from kernax.gp import (
-    inducing_normal,
-    laplace_classes,
-    means,
-    paths,
-    posterior,
-    posterior_parts,
-    process,
-)
-from kernax.gp.approximation import ApproximatePosterior
-from kernax.gp.heteroscedastic import HeteroscedasticPosterior
-from kernax.gp.heteroscedastic_likelihood import HeteroscedasticGaussian
-from kernax.gp.posterior import ReductionPosteriorKernel
-from kernax.kernels import KERNELS, basis_expansions, texts, tree_points
-from kernax.kernels.combinators import ModulatedDraw
-from kernax.kernels.dot_product import LinearDraw
-from kernax.kernels.nonstationary import SineBasis
-from kernax.nn import heads, kernel_layer, process_head
-from kernax.online import (
-    adagrad,
-    budgets,
-    dual,
-    dual_adagrad,
-    multiplicative,
-    orthonormal_basis,
-    primal,
-    recursive,
-    rules,
-    sparse,
-    support,
-    winnow,
-)
-from kernax.preparation.classifier import Classifier
-from kernax.preparation.standardised import Standardised
-from kernax.preparation.standards import Standards
-from kernax.scale.features import random_features
-from kernax.scale.features.nystrom import NystromFeatures
-from kernax.sparse.import_vectors import ImportVectors
-from kernax.sparse.relevance_vectors import RelevanceVectors
-from kernax.supervised.machines.decision_calibration import Isotonic, Platt
-from kernax.supervised.machines.projected_gradient import ProjectedGradient
-from kernax.supervised.machines.smo import SMO
-from kernax.supervised.ridge.discriminant import Discriminant
-from kernax.unsupervised.canonical_correlations import CanonicalPairs
-from kernax.unsupervised.kernel_kmeans import KernelClusters
-from kernax.unsupervised.principal_components import PrincipalComponents
-from kernax.unsupervised.spectral_clustering import SpectralClusters
-from kernax.unsupervised.subsample import Subsample
 
-# The names in files of classes and of fields that had other names when version 0.2.0 wrote files.
-_CLASSES_IN_FILES: dict[type, str] = {
-    GridReduction: "GridExplanation",
-    KrylovReduction: "KrylovExplanation",
-    LineReduction: "LineExplanation",
-    ReductionPosteriorKernel: "ExplainedPosteriorKernel",
+# The classes of kernax that files may name, by their modules, which are imported when a file names
+# one of them.
+_CLASSES = """
+kernax.core.functionals.draws: DrawRequest FeatureDraw FourierDraw MappedDraw PartOf ScaledDraw
+    SumDraw
+kernax.core.functionals.linear_functionals: Functionals OfFunctionals
+kernax.core.functionals.stein: SteinKernel
+kernax.core.grid.elimination: Eliminated
+kernax.core.grid.grid: GridGram ProductGrid
+kernax.core.grid.grid_factor: Grid GridFactor GridReduction
+kernax.core.grid.kronecker: KroneckerFactor
+kernax.core.grid.toeplitz: PlaceOffsets ToeplitzFactor ToeplitzMatrix
+kernax.core.kernel.kernel: Constant Custom Power Product Scaled Sum
+kernax.core.kernel.mahalanobis: Mahalanobis
+kernax.core.kernel.model: Model
+kernax.core.kernel.on: On
+kernax.core.kernel.prior_densities: Beta Gamma HalfCauchy HalfNormal InverseGamma LogNormal Normal
+kernax.core.learner.expansion: KernelExpansion
+kernax.core.learner.linear: FeaturesOf LinearFunction
+kernax.core.linalg.conjugate_gradient: ConjugateGradient
+kernax.core.linalg.iteration: Iteration
+kernax.core.linalg.krylov_factor: KrylovReduction
+kernax.core.linalg.lanczos: StochasticLanczos
+kernax.core.linalg.linear_solvers: Auto JitteredCholesky
+kernax.core.linalg.preconditioners: NystromPreconditioner PivotedCholesky Preconditioner
+kernax.core.linalg.sketch_and_project: SketchAndProject
+kernax.core.line.kalman: KalmanFilter
+kernax.core.line.kalman_factor: LineReduction StateSpace
+kernax.core.line.line: LineGram OrderAlongLine
+kernax.core.line.parallel_recursions: ParallelRecursions
+kernax.core.line.recursions: SequentialRecursions
+kernax.core.losses.loss_functions: Absolute EpsilonInsensitive Hinge Huber Logistic Pinball Poisson
+    Squared SquaredHinge
+kernax.core.losses.observation_likelihoods: Categorical CustomLikelihood Gaussian NegativeBinomial
+    Powered Probit Shifted StudentT
+kernax.core.losses.ordinal_likelihood: Ordinal
+kernax.core.operators.blocked: BlockedGram
+kernax.core.operators.feature_map: FeatureMap
+kernax.core.operators.operators: DenseGram
+kernax.gp.approximation: ApproximatePosterior
+kernax.gp.heteroscedastic: HeteroscedasticPosterior
+kernax.gp.heteroscedastic_likelihood: HeteroscedasticGaussian
+kernax.gp.inducing_normal: Batch BatchMarginals InducingNormal Natural SparseModel
+kernax.gp.laplace_classes: CategoricalPosterior ClassPosteriorKernel IndependentClasses ValueOfClass
+kernax.gp.means: ConstantMean FixedMean LinearMean MeanOfFunctionals ShiftedMean
+kernax.gp.paths: SamplePaths UpdatedDraw
+kernax.gp.posterior: FeaturePosteriorKernel InducedPosteriorKernel PosteriorKernel
+    ReductionPosteriorKernel WeightedPosteriorKernel
+kernax.gp.posterior_parts: ComponentKernel ComponentUpdate JointTerms OfTerms WeightSpace
+kernax.gp.process: GaussianProcess
+kernax.kernels.basis_expansions: GaussianBasis IndicatorBins PolynomialBasis SigmoidBasis
+kernax.kernels.combinators: Centred ExpOf GaussianOf Modulated ModulatedDraw Normalised PolynomialOf
+    Warped
+kernax.kernels.dot_product: BilinearForm Linear LinearDraw Polynomial ShiftedLinear Tanh
+kernax.kernels.global_alignment: GlobalAlignment
+kernax.kernels.integers: Coregionalisation Exchangeable Herglotz Precomputed
+kernax.kernels.nonstationary: ArcCosine Brownian BrownianBridge ChangePoint Gibbs IntegratedBrownian
+    LinearSpline SineBasis
+kernax.kernels.sets: AllSubsets Intersection Jaccard Monomials Tanimoto
+kernax.kernels.spectrum: AllSubstrings BlendedSpectrum Mismatch Spectrum
+kernax.kernels.stationary: Cosine DampedOscillator GammaExponential LpLaplace Matern Matern12
+    Matern32 Matern52 Periodic RBF RationalQuadratic SpectralMixture ZeroMeanPeriodic
+kernax.kernels.subsequences: AllSubsequences Subsequence
+kernax.kernels.subset_trees: SubsetTree
+kernax.kernels.tangent_kernels: FisherKernel TangentKernel
+kernax.kernels.texts: Strings
+kernax.kernels.tree_points: Trees
+kernax.nn.heads: LogisticHead RidgeHead SVMHead
+kernax.nn.kernel_layer: KernelLayer
+kernax.nn.process_head: ProcessHead
+kernax.online.adagrad: Adagrad AdagradState
+kernax.online.budgets: Kept Merge NoBudget Placement Project RemoveOldest RemoveSmallest
+kernax.online.dual: DualLearner DualState
+kernax.online.dual_adagrad: DualAdagrad DualAdagradState _Parts
+kernax.online.multiplicative: Identity MultiplicativeState
+kernax.online.orthonormal_basis: Coordinates OrthonormalBasis
+kernax.online.primal: PrimalLearner PrimalState
+kernax.online.recursive: KernelRecursiveLeastSquares RecursiveFit RecursiveState
+kernax.online.rules: ConstantRate DecayingRate LeastMeanSquares MarginPerceptron Move
+    PassiveAggressiveI PassiveAggressiveII Perceptron StochasticGradient
+kernax.online.sparse: SparseGradient
+kernax.online.support: Newcomer Support
+kernax.online.winnow: BalancedWinnow ExponentiatedGradient NormalisedWinnow Winnow
+kernax.preparation.classifier: Classifier
+kernax.preparation.standardised: Standardised
+kernax.preparation.standards: Standards
+kernax.scale.features.nystrom: NystromFeatures
+kernax.scale.features.random_features: FourierFeatures
+kernax.sparse.import_vectors: ImportVectors
+kernax.sparse.relevance_vectors: RelevanceVectors
+kernax.supervised.machines.decision_calibration: Isotonic Platt
+kernax.supervised.machines.projected_gradient: ProjectedGradient
+kernax.supervised.machines.smo: SMO
+kernax.supervised.ridge.discriminant: Discriminant
+kernax.unsupervised.canonical_correlations: CanonicalPairs
+kernax.unsupervised.kernel_kmeans: KernelClusters
+kernax.unsupervised.principal_components: PrincipalComponents
+kernax.unsupervised.spectral_clustering: SpectralClusters
+kernax.unsupervised.subsample: Subsample
+"""
+# The names in files of classes, and of fields by those names of their classes, that had other names
+# when version 0.2.0 wrote files.
+_CLASSES_IN_FILES: dict[Any, str] = {
+    "GridReduction": "GridExplanation",
+    "KrylovReduction": "KrylovExplanation",
+    "LineReduction": "LineExplanation",
+    "ReductionPosteriorKernel": "ExplainedPosteriorKernel",
 }
-_FIELDS_IN_FILES: dict[type, dict[str, str]] = {
-    ReductionPosteriorKernel: {"reduction": "explanation"},
-    posterior_parts.ComponentKernel: {"indices": "places"},
-    posterior_parts.ComponentUpdate: {"indices": "places"},
-    posterior_parts.OfTerms: {"indices": "places"},
+_FIELDS_IN_FILES = {
+    "ExplainedPosteriorKernel": {"reduction": "explanation"},
+    "ComponentKernel": {"indices": "places"},
+    "ComponentUpdate": {"indices": "places"},
+    "OfTerms": {"indices": "places"},
 }
 
 Thing = TypeVar("Thing")
@@ -158,79 +185,30 @@ def _is_defined_again(old: Any, new: Any) -> bool:
 
 
 @functools.cache
-def own_classes() -> dict[str, type]:
-    """The classes of kernax that files may name, by their names in files."""
-    modules = (
-        basis_expansions,
-        texts,
-        tree_points,
-        laplace_classes,
-        draws,
-        expansion,
-        inducing_normal,
-        observation_likelihoods,
-        ordinal_likelihood,
-        loss_functions,
-        linear_functionals,
-        means,
-        model,
-        posterior_parts,
-        paths,
-        posterior,
-        prior_densities,
-        process,
-        random_features,
-        *(orthonormal_basis, budgets, dual, linear, primal, recursive, rules, support),
-        *(adagrad, dual_adagrad, multiplicative, sparse, winnow),
-        *(heads, kernel_layer, process_head),
-    )
-    of_modules = (
-        cls
-        for module in modules
-        for cls in vars(module).values()
-        if inspect.isclass(cls)
-        and issubclass(cls, eqx.Module)
-        and cls.__module__ == module.__name__
-    )
-    own = [
-        *(entry.kind for entry in KERNELS),
-        *of_modules,
-        SineBasis,
-        LinearDraw,
-        ModulatedDraw,
-    ]
-    # The parts of structures and solvers that posteriors contain.
-    own += [BlockedGram, DenseGram, Iteration, KrylovReduction, Preconditioner]
-    own += [KalmanFilter, LineReduction, LineGram, OrderAlongLine]
-    own += [ParallelRecursions, SequentialRecursions]
-    own += [GridReduction, GridFactor, GridGram, Eliminated, ProductGrid]
-    own += [KroneckerFactor, ToeplitzFactor, ToeplitzMatrix, PlaceOffsets]
-    # The solvers that heads of networks contain.
-    own += [Auto, JitteredCholesky, ConjugateGradient, SketchAndProject, StateSpace, Grid]
-    own += [PivotedCholesky, NystromPreconditioner, StochasticLanczos, SMO, ProjectedGradient]
-    # Results of learners, and their preparation.
-    own += [ApproximatePosterior, HeteroscedasticGaussian, HeteroscedasticPosterior, ImportVectors]
-    own += [CanonicalPairs, Discriminant, KernelClusters, PrincipalComponents, SpectralClusters]
-    own += [NystromFeatures, RelevanceVectors, Subsample]
-    own += [Classifier, Isotonic, Platt, Standardised, Standards]
-    return {_CLASSES_IN_FILES.get(cls) or cls.__name__: cls for cls in own}
+def own_classes() -> dict[str, tuple[str, str]]:
+    """The module and the name of each class of kernax that files may name, by its name in files."""
+    own = {}
+    module = ""
+    for word in _CLASSES.split():
+        if word.endswith(":"):
+            module = word.removesuffix(":")
+        else:
+            own[_CLASSES_IN_FILES.get(word, word)] = module, word
+    return own
 
 
 def fields_in_files(cls: type[eqx.Module]) -> dict[str, str]:
     """The name in files of each field of a class."""
-    in_files = _FIELDS_IN_FILES.get(cls, {})
+    in_files = _FIELDS_IN_FILES.get(name_of(cls) or "", {})
     names = [field.name for field in dataclasses.fields(cls)]
     return {name: in_files.get(name, name) for name in names}
 
 
-def added_since(cls: type) -> dict[str, Any]:
+def added_since(cls: type[eqx.Module]) -> dict[str, Any]:
     """Fields of a class that files of version 0.2.0 lack, with the values that it used."""
-    sequential = {"recursions": SequentialRecursions()}
-    return {OrderAlongLine: sequential, KalmanFilter: sequential}.get(cls, {})
-
-
-def _holder_of(name: Any) -> Any:
-    return own_classes().get(name) or _registered.get(name)
+    if name_of(cls) not in ("OrderAlongLine", "KalmanFilter"):
+        return {}
+    return {"recursions": named("SequentialRecursions")()}
 
 
 def named(name: Any) -> Any:
@@ -244,7 +222,18 @@ def named(name: Any) -> Any:
     return thing
 
 
+def _holder_of(name: Any) -> Any:
+    """The class or function with that name; None if there is none."""
+    if name not in own_classes():
+        return _registered.get(name)
+    module, name_there = own_classes()[name]
+    return getattr(importlib.import_module(module), name_there)
+
+
 def name_of(thing: Any) -> str | None:
     """The name of a class or function in files; None if it has none."""
-    known = own_classes() | _registered
-    return next((name for name, own in known.items() if own is thing), None)
+    name = getattr(thing, "__name__", None)
+    name = _CLASSES_IN_FILES.get(name, name)
+    if name in own_classes() and _holder_of(name) is thing:
+        return name
+    return next((name for name, held in _registered.items() if held is thing), None)

@@ -119,10 +119,14 @@ def test_layers_of_networks_come_back_bitwise(tmp_path):
 
 
 @needs_x64
-def test_every_class_of_the_registry_is_named_once_and_none_runs_code():
-    names = set(registry.own_classes())
-    assert {"RBF", "Sum", "GaussianProcess", "KernelExpansion", "PosteriorKernel", "On"} <= names
-    assert "Static" not in names
+def test_every_class_of_the_registry_is_a_module_and_all_kernels_are_there():
+    classes = {name: registry.named(name) for name in registry.own_classes()}
+    for name, cls in classes.items():
+        assert issubclass(cls, eqx.Module), name
+        assert registry.name_of(cls) == name
+        assert cls.__module__ == registry.own_classes()[name][0]
+    assert {entry.kind for entry in TABLE} <= set(classes.values())
+    assert "Static" not in classes
 
 
 @needs_x64
