@@ -103,6 +103,25 @@ def test_far_out_the_probit_likelihood_stays_finite_and_right():
     np.testing.assert_allclose(probit.curvature(one, z), 1 - 1 / z**2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("z", [-8.0, -30.0, -100.0, -1e4])
+def test_derivatives_of_the_probit_likelihood_by_jax_keep_their_digits_far_out(z):
+    """Expectation propagation and variational inference differentiate it twice: the second
+    derivative of `jax.scipy.stats.norm.logcdf` is -1.9 at -100 in float32, in place of 1.
+    """
+    probit, one, at = KNOWN["Probit"], jnp.ones((), DTYPE), jnp.asarray(z, DTYPE)
+
+    def twice(function):
+        return jax.grad(function)(at), jax.grad(jax.grad(function))(at)
+
+    expected = probit.derivative(one, at), probit.curvature(one, at)
+    np.testing.assert_allclose(twice(lambda f: probit(one, f)), expected, rtol=1e-6)
+    # For f ~ N(m, v) it is that at m / sqrt(1 + v), with v = 3.
+    of_mean = lambda mean: -probit.log_normaliser(one, 2 * mean, jnp.asarray(3.0, DTYPE))
+    np.testing.assert_allclose(twice(of_mean), expected, rtol=1e-6)
+    third = jax.grad(jax.grad(jax.grad(lambda f: probit(one, f))))(at)
+    np.testing.assert_allclose(third, jax.grad(lambda f: probit.curvature(one, f))(at), rtol=1e-5)
+
+
 @needs_x64
 def test_both_branches_of_the_probit_likelihood_meet():
     probit = KNOWN["Probit"]

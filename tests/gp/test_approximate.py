@@ -153,6 +153,22 @@ def test_expectation_propagation_of_one_point_is_exact(y):
         np.testing.assert_allclose(solution.value.process.variance(X[0]), variance, rtol=1e-8)
 
 
+@pytest.mark.parametrize("function", [kernax.expectation_propagation, kernax.variational])
+def test_a_sign_far_against_its_mean_has_the_moments_of_probit_regression(function):
+    """One point of mean 100 with the sign -1. In float32 the variance was 0.52, in place of 0.50;
+    the tilted distribution is nearly normal, so that the variational one is equal.
+    """
+    process = kernax.GaussianProcess(kernax.RBF(1.0), 100.0)
+    point = np.zeros((1, 1), DTYPE)
+    posterior = function(process, point, np.array([-1.0], DTYPE), Probit()).value.process
+    # With z = -m / sqrt(2) and h = phi(z) / Phi(z) = -z - 1 / z + 2 / z^3 + O(z^-5) the mean is
+    # m - h / sqrt(2), and the variance 1 - h (z + h) / 2 (Rasmussen & Williams 2006, eq. 3.85).
+    z = -100 / np.sqrt(2)
+    h = -z - 1 / z + 2 / z**3
+    np.testing.assert_allclose(posterior.mean(point[0]), 100 - h / np.sqrt(2), rtol=1e-6)
+    np.testing.assert_allclose(posterior.variance(point[0]), 1 - h * (z + h) / 2, rtol=1e-5)
+
+
 @pytest.mark.slow
 @needs_x64
 def test_damping_ends_steps_that_no_longer_help():
