@@ -4,6 +4,7 @@ change places in `sys.modules`.
 
 import importlib
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -39,8 +40,12 @@ class Version:
 
 def git(*arguments: str) -> bytes:
     """What git answers about this repository. Raises NoSuchCommit where it refuses."""
+    # An unpacked release may lie inside of another repository, which knows nothing of it.
+    env = os.environ | {"GIT_CEILING_DIRECTORIES": str(HERE.parent)}
     try:
-        done = subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, check=True)
+        done = subprocess.run(
+            ["git", *arguments], cwd=HERE, env=env, capture_output=True, check=True
+        )
     except FileNotFoundError as error:
         raise NoSuchCommit("git is not installed") from error
     except subprocess.CalledProcessError as error:
