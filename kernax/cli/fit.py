@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
 
 from kernax.cli.answers import relevant
 from kernax.cli.console import waiting, with_a_bar
@@ -167,10 +168,8 @@ def _losses(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dic
         squares = np.square(parts.y_held_out - mean)
     if deviation is None:
         return {RMSE: squares}
-    # log(2 pi v) / 2 + (y - m)^2 / (2 v)
-    variance = np.square(deviation)
-    density = (np.log(2 * np.pi * variance) + squares / variance) / 2
-    return {RMSE: squares, "NLPD": density}
+    density = norm.logpdf(parts.y_held_out, mean, deviation)
+    return {RMSE: squares, "NLPD": -np.asarray(density)}
 
 
 def _scores(parts: Split, mean: np.ndarray, deviation: np.ndarray | None) -> dict[str, float]:
