@@ -4,6 +4,7 @@ weights, traces, bad input, precision.
 
 import sys
 import warnings
+from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
@@ -649,6 +650,31 @@ def test_a_parquet_file_is_read_in_parts(tmp_path):
         read(path, ["a", "c"], "y")
     with pytest.raises(ValueError, match="column name must hold numbers"):
         next(iter(read(path, ["a", "name"], "y")))
+
+
+@needs_x64
+def test_texts_of_digits_and_dates_in_a_parquet_file_are_no_numbers(tmp_path):
+    """NumPy would convert them: a day to the days since 1970, a time to any unit of the file."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    path = tmp_path / "rows.parquet"
+    days = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
+    others = {
+        "digits": ["1", "2"],
+        "day": days,
+        "time": days.astype("datetime64[us]"),
+        "step": np.diff(days, prepend=days[:1]).astype("timedelta64[us]"),
+    }
+    numbers = {"x": [1.0, 2.0], "whole": [1, None], "sign": [True, None], "price": [Decimal(2)] * 2}
+    parquet.write_table(table(numbers | others), path)
+    for name in others:
+        with pytest.raises(ValueError, match=f"column {name} must hold numbers, but holds"):
+            kernax.scale.ParquetRows(path, name)[:2]
+        with pytest.raises(ValueError, match=f"column {name} must hold numbers, but holds"):
+            next(iter(kernax.scale.Chunks.of_parquet(path, ["x"], name)))
+    read = kernax.scale.ParquetRows(path, list(numbers))[:2]
+    np.testing.assert_array_equal(read, [[1, 1, 1, 2], [2, np.nan, np.nan, 2]])
 
 
 @needs_x64

@@ -3,7 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from numbers import Number
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -97,12 +99,17 @@ def pyarrow_parquet() -> Any:
 
 def numbers_of_column(values: np.ndarray, name: str, dtype: Any) -> np.ndarray:
     """The values of a column in a dtype. Raises ValueError, with the name of the column, for
-    anything but numbers.
+    anything but numbers, such as texts of digits and dates, which NumPy would convert.
     """
-    try:
-        return values.astype(dtype)
-    except (ValueError, TypeError) as problem:
-        raise ValueError(f"column {name} must hold numbers: {problem}") from None
+    # Decimals, and columns with null, are arrays of objects.
+    if values.dtype.kind == "O":
+        others = [value for value in values if not isinstance(value, (Number, NoneType))]
+    else:
+        others = [] if values.dtype.kind in "biuf" else values[:1]
+    if len(others):
+        kind = type(others[0]).__name__
+        raise ValueError(f"column {name} must hold numbers, but holds {others[0]!s:.40}, a {kind}")
+    return values.astype(dtype)
 
 
 def check_columns(parquet: Any, path: Any, columns: Sequence[str]) -> None:
