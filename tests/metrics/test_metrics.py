@@ -189,7 +189,7 @@ def test_weight_two_is_the_row_repeated_and_weight_zero_the_row_removed(rows):
 def test_scores_are_the_same_compiled_and_for_a_batch_of_folds_in_one_program(rows):
     *arrays, weights = rows
     masks = jnp.stack([weights, jnp.ones_like(weights)])
-    batch = jax.jit(jax.vmap(lambda mask: scores(*arrays, mask)))(masks)
+    batch = jax.jit(jax.vmap(scores, (None, None, None, None, 0)))(*arrays, masks)
     for place, mask in enumerate(masks):
         alone = scores(*arrays, mask)
         for name, score in alone.items():
