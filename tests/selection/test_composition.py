@@ -14,7 +14,7 @@ from kernax.cli.expression import parse_kernel
 from kernax.cli.notation import expression_of
 from kernax.selection.compose import composition
 from kernax.selection.compose.base_kernels import BASES, ColumnScale
-from kernax.selection.compose.composition import kernel_of, spread_rows
+from kernax.selection.compose.composition import _StandardisedTable, kernel_of, spread_rows
 from kernax.selection.compose.composition_rounds import CompositionSearch
 from kernax.selection.compose.composition_starts import Draws, columns_of
 from kernax.selection.compose.grammar import CONSTANT, Factor, Grammar, written
@@ -432,6 +432,19 @@ def test_bad_input_is_refused_by_name(arguments, words):
     given = {"X": SERIES, "y": np.sin(SERIES), "key": KEY} | arguments
     with pytest.raises(ValueError, match=words):
         kernax.selection.compositional_search(given.pop("X"), given.pop("y"), **given)
+
+
+@pytest.mark.parametrize("kind", [list, np.int32, np.uint8, np.int64])
+def test_whole_numbers_in_one_dimension_are_numbers(kind):
+    """Years, of which standardised values were cut off to -1, 0 and 1, and targets too."""
+    years = np.arange(100, 112)
+    X = years.tolist() if kind is list else years.astype(kind)
+    y = np.sin(years).astype(DTYPE)
+    found = _StandardisedTable.of(X, y, None)
+    expected = _StandardisedTable.of(years[:, None].astype(DTYPE), y, None)
+    np.testing.assert_allclose(found.X, expected.X, rtol=1e-6)
+    np.testing.assert_allclose(found.y, expected.y, rtol=1e-5)
+    assert found.X.dtype == found.y.dtype == DTYPE
 
 
 class Failing(CompositionSearch):

@@ -199,7 +199,8 @@ class _StandardisedTable(eqx.Module):
         points = as_stack(X, "X")
         shape = getattr(points, "shape", ())
         if len(shape) == 1:
-            points = points[:, None]
+            # From X itself: a batch of single integers stays one of integers, such as indices.
+            points = as_stack(np.asarray(X)[:, None], "X")
         if len(shape) not in (1, 2) or len(points) < _LEAST_ROWS:
             raise ValueError(
                 f"X must be an array of at least {_LEAST_ROWS} vectors (n, d), or of numbers (n,), "
