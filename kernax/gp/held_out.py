@@ -12,7 +12,7 @@ from kernax.core.base.numerics import eps_of
 from kernax.core.base.printing import Printed
 from kernax.core.base.solution import Digits, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel
-from kernax.core.learner.learner_problem import check_problem
+from kernax.core.learner.learner_problem import check_problem, nan_where_unknown
 from kernax.core.linalg.density import factor_of, rounding_of_inverse
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.operators.memory import Footprint
@@ -59,6 +59,7 @@ def leave_one_out_predictions(
     - (P^T (y - m))_i / P_ii` and the variance `(K P)_ii / P_ii + noise_i`, which is `1 / P_ii`
     without weights (Rasmussen & Williams 2006, eqs. 5.10-5.12). The weight of a point has no effect
     on its own prediction, so the predictions of points of weight zero are those of held-out points.
+    If their targets are NaN, so are their log densities, but not their means and variances.
     For approximate posteriors see `posterior.leave_one_out(y)`.
 
     Arguments are those of `condition`, with one column of targets. The predictions are
@@ -88,14 +89,15 @@ def leave_one_out_predictions(
         one_column="one process for each column, or jax.vmap over them",
         in_features=True,
         diagonal=noise,
-        reads_removed=True,
         footprint=_FOOTPRINT,
     )
     noise = as_noise(noise, problem.n, problem.dtype)
     solution = _held_out(problem, cast(process.mean, problem.dtype), noise)
     hint = "leave_one_out_predictions: more noise avoids this."
     digits = Digits("the predictions", eps_of(problem.dtype) ** (1 / 4))
-    return finish(solution, throw=False, hint=hint, digits=digits).value
+    predictions = finish(solution, throw=False, hint=hint, digits=digits).value
+    log_density = nan_where_unknown(predictions.log_density, y, problem)
+    return HeldOut(predictions.mean, predictions.variance, log_density)
 
 
 @compiled

@@ -79,14 +79,13 @@ def jackknife_plus(
     """
     process = as_process(process)
     advice = "intervals for each column, or jax.vmap over them"
-    # There are no weights that could remove points with an unknown target.
     problem = check_problem(
         "jackknife_plus",
         process.covariance,
         X,
         y,
         one_column=advice,
-        reads_removed=True,
+        has_weights=False,
         footprint=_FOOTPRINT,
     )
     _, _, Z = prepare_stacks(problem.kernel, problem.X, Z)

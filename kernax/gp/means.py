@@ -15,7 +15,7 @@ from kernax.core.base.functions import as_module
 from kernax.core.base.intervals import REAL
 from kernax.core.base.numerics import dot, is_concrete
 from kernax.core.base.parameters import data, real
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, misplaced
 from kernax.core.functionals.linear_functionals import OfFunctionals, applied
 from kernax.core.kernel.kernel import AbstractKernel, parts_of
 from kernax.core.learner.expansion import KernelExpansion
@@ -117,7 +117,8 @@ def as_mean(mean: Any) -> Callable:
     if callable(mean):
         return as_module(mean, "mean")
     if not eqx.is_array_like(mean):
-        raise ValueError(f"mean must be a number or a function of a point, but is {mean!r}")
+        came = misplaced(mean) or repr(mean)
+        raise ValueError(f"mean must be a number or a function of a point, but is {came}")
     return FixedMean(as_scalar(mean, jnp.result_type(mean, float), "mean", REAL))
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_point, cast, check_key, count, dtype_of
 from kernax.core.base.compiled import compiled, compiled_call
-from kernax.core.base.printing import Printed, missing
+from kernax.core.base.printing import Printed, missing, typed
 from kernax.core.base.solution import (
     RESULTS,
     Solution,
@@ -177,8 +177,8 @@ def check_process(process: Any) -> None:
     """Raises ValueError unless the argument is a `GaussianProcess`."""
     if not isinstance(process, GaussianProcess):
         raise ValueError(
-            f"process must be a GaussianProcess, but is of type {type(process).__name__}: "
-            "GaussianProcess(kernel)"
+            "process must be a GaussianProcess, but is "
+            f"{typed(process, ': GaussianProcess(kernel)')}"
         )
 
 

@@ -86,7 +86,7 @@ def kernel_perceptron(
         targets=as_signs,
         one_column="batch over its columns with jax.vmap",
         in_features=True,
-        reads_removed=True,  # no weights could remove a point
+        has_weights=False,
         throw=throw,
         footprint=_FOOTPRINT,
     )

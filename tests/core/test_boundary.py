@@ -23,6 +23,9 @@ from kernax.core.base.labels import as_signs
 from kernax.core.base.numerics import as_array
 from kernax.core.base.weights import UnitWeights
 from kernax.core.kernel.kernel import as_kernel
+from kernax.gp.means import as_mean
+from kernax.gp.process import as_process
+from kernax.selection import log_expected_improvement
 
 KERNEL = kernax.RBF(2.0)
 PRIOR = kernax.GaussianProcess(KERNEL)
@@ -400,6 +403,26 @@ POINTS = np.random.default_rng(0).normal(size=(6, 2)).astype(DTYPE)
 def test_values_of_the_wrong_kind_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@needs_x64
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda S: untyped(as_kernel)(S), "kernel"),
+        (lambda S: untyped(as_process)(S), "process"),
+        (lambda S: untyped(as_mean)(S), "mean"),
+        (lambda S: as_stack(S, "Z"), "Z must be a batch of n >= 1 points"),
+        (lambda S: boundary.as_point(S), "a point"),
+        (lambda S: untyped(boundary.as_targets)(S, 6, DTYPE), "y"),
+        (lambda S: untyped(boundary.as_scalar)(S, DTYPE, "noise", POSITIVE), "noise"),
+        (lambda S: untyped(log_expected_improvement)(S, POINTS[0], 1.0), "process"),
+    ],
+)
+def test_a_solution_in_place_of_its_value_is_told_apart(call, name):
+    solution = kernax.Solution(KERNEL, kernax.RESULTS.successful, {})
+    with pytest.raises(ValueError, match=f"^{name}.* is a Solution: pass its value, solution.val"):
+        call(solution)
 
 
 @needs_x64

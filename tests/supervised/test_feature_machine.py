@@ -253,7 +253,7 @@ def test_bad_arguments_are_refused(data):
     with pytest.raises(ValueError, match=r"must have shape \(n, 1\); pass X\[:, None\]"):
         kernax.average_gradient_outer_product(jnp.sum, y)
     solution = kernax.kernel_ridge(LAPLACE, X, y, 0.1)
-    with pytest.raises(ValueError, match=r"f must be a function of a point.*of type Solution"):
+    with pytest.raises(ValueError, match=r"f must be a function of a point.*is a Solution: pass"):
         untyped(kernax.average_gradient_outer_product)(solution, X)
 
 

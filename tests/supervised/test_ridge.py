@@ -205,6 +205,59 @@ def test_leave_one_out_is_what_refitting_without_each_point_gives(bias, data):
         np.testing.assert_allclose(residuals[i], Y[i] - without(X[i]), rtol=1e-9, atol=1e-10)
 
 
+def held_out(length, X, y, w):
+    process = kernax.GaussianProcess(kernax.RBF(length))
+    return kernax.leave_one_out_predictions(process, X, y, 0.2, weights=w)
+
+
+LEFT_OUT = {
+    "residuals": lambda length, *data: kernax.leave_one_out(
+        kernax.RBF(length), *data[:2], 0.2, weights=data[2], bias=True
+    ),
+    "in features": lambda scale, *data: kernax.leave_one_out(
+        scale * kernax.Linear(), *data[:2], 0.2, weights=data[2]
+    ),
+    "of a path": lambda length, *data: kernax.selection.leave_one_out_path(
+        kernax.RBF(length), *data[:2], [0.2, 1.0], weights=data[2]
+    ),
+    "log densities": lambda *given: held_out(*given).log_density,
+}
+
+
+@needs_x64
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_unknown_targets_of_weight_zero_are_as_if_their_points_were_away(data, name):
+    """Catches targets that are refused, or count, and a gradient of NaN."""
+    X, y, weights = data
+    kept = weights > 0
+    missing = np.where(kept, y, np.nan)
+
+    def loss(length, X, y, w):
+        left = LEFT_OUT[name](length, X, y, w)
+        known = jnp.isfinite(left)
+        return jnp.sum(jnp.where(known, left, 0) ** 2), known
+
+    learned = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)
+    (expected, _), slopes = learned(1.3, X[kept], y[kept], weights[kept])
+    for run in (learned, jax.jit(learned)):
+        (value, known), found = run(1.3, X, missing, weights)
+        np.testing.assert_array_equal(known.reshape(len(X), -1).all(1), kept)
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        for ours, theirs in zip(found, slopes):
+            mine = ours if ours.ndim == 0 else ours[kept]
+            np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
+            assert np.all(np.isfinite(ours))
+
+
+@needs_x64
+def test_an_unknown_target_of_weight_zero_is_predicted(data):
+    X, y, weights = data
+    found = held_out(1.3, X, np.where(weights > 0, y, np.nan), weights)
+    expected = held_out(1.3, X, y, weights)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-12)
+    np.testing.assert_allclose(found.variance, expected.variance, atol=1e-12)
+
+
 @needs_x64
 def test_leave_one_out_with_a_bias_and_one_weighted_point():
     """The bias alone fits that point: others miss it by their difference in y. It is left out by
@@ -421,15 +474,15 @@ def test_a_weight_of_zero_removes_a_point_whose_target_is_not_known(learner):
 
 
 @needs_x64
-def test_an_unknown_target_that_has_a_weight_or_is_compared_with_is_refused():
+def test_an_unknown_target_that_has_a_weight_is_refused():
     X = jnp.linspace(0.0, 1.0, 6)[:, None]
     y = jnp.zeros(6).at[2].set(jnp.nan)
     with pytest.raises(ValueError, match=r"first in row 2: weights=np.isfinite\(y\) removes"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1)
     with pytest.raises(ValueError, match="first in row 2: weights"):
         kernax.kernel_ridge(kernax.RBF(), X, y, 0.1, weights=jnp.arange(6.0))
-    with pytest.raises(ValueError, match="first in row 2: drop such rows or impute"):
-        kernax.leave_one_out(kernax.RBF(), X, y, 0.1, weights=~jnp.isnan(y))
+    with pytest.raises(ValueError, match="first in row 2: weights"):
+        kernax.leave_one_out(kernax.RBF(), X, y, 0.1)
 
 
 @needs_x64

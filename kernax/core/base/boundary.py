@@ -25,6 +25,7 @@ from kernax.core.base.guards import guarded_parameter
 from kernax.core.base.intervals import NONNEGATIVE, Interval, flushed
 from kernax.core.base.numerics import as_array, is_concrete, strongly_typed, values_of
 from kernax.core.base.parameters import as_floats
+from kernax.core.base.printing import misplaced, typed
 from kernax.core.base.solution import warn
 from kernax.core.base.weights import AbstractWeights, PointWeights, UnitWeights
 from kernax.errors import PrecisionWarning
@@ -128,9 +129,9 @@ def _real_array(value: Any, name: str, encoding: Encoding | None = None) -> Any:
             raise ValueError(
                 f"{name} must be {what} a sparse {type(value).__name__}: .toarray() makes an array"
             )
-        came = getattr(value, "dtype", type(value).__name__)
         advice = _advice_for_columns(source) or _advice(value, name, encoding)
-        raise ValueError(f"{name} must be {what} of type {came}{advice}")
+        came = f"of type {value.dtype}{advice}" if hasattr(value, "dtype") else typed(value, advice)
+        raise ValueError(f"{name} must be {what} {came}")
     check_axes(value, name)
     return value
 
@@ -221,6 +222,8 @@ def as_point(x: PyTree) -> PyTree:
 
     Modules (an encoded string) and single integers are unchanged.
     """
+    if came := misplaced(x):
+        raise ValueError(f"a point must be an array, or encoded, but is {came}")
     return jax.tree.map(
         lambda leaf: leaf if is_encoded(leaf) else _as_array(leaf, "points", index_ndim=0),
         x,
@@ -234,6 +237,8 @@ def as_stack(
     """A batch of points, converted as by `as_point`, with one leading axis n >= 1 on every leaf
     and, on request, finite values.
     """
+    if came := misplaced(X):
+        raise ValueError(f"{name} must be a batch of n >= 1 points, but is {came}")
     leaves, structure = jax.tree.flatten(X, is_leaf=_is_atom)
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, eqx.Module):
@@ -371,7 +376,8 @@ def as_scalar(
     is_whole = isinstance(value, int) and abs(value) <= sys.float_info.max
     is_number = is_whole or isinstance(value, float)
     if not is_number and not (eqx.is_array_like(value) and _is_real(value)):
-        raise ValueError(f"{name} must be a real number, but is {value!r}")
+        came = misplaced(value) or repr(value)
+        raise ValueError(f"{name} must be a real number, but is {came}")
     if jnp.ndim(value) != 0:
         raise ValueError(
             f"{name} must be a scalar, but has shape {jnp.shape(value)}: batch over several with "

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 
+from kernax.core.base.printing import misplaced
+
 Target = TypeVar("Target", bound=Callable)
 
 
@@ -32,7 +34,8 @@ def as_module(function: Any, name: str) -> Any:
             f"{name} must be a function or a module, but is the class {function.__name__}: call it"
         )
     if not callable(function):
-        raise ValueError(f"{name} must be a function or a module, but is {function!r}")
+        came = misplaced(function) or repr(function)
+        raise ValueError(f"{name} must be a function or a module, but is {came}")
     return function if isinstance(function, eqx.Module) else Static(function)
 
 

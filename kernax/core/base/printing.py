@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,7 +17,12 @@ _ITEM: type = type(lx.RESULTS.successful)  # an item of an enumeration, with its
 
 
 class Printed(eqx.Module):
-    """A module that prints its numbers, but only the shapes of arrays of more than eight."""
+    """A module that prints its numbers, but only the shapes of arrays of more than eight.
+
+    `_instead` says in messages what to pass instead, where such a module is the wrong argument.
+    """
+
+    _instead: ClassVar[str] = ""
 
     def __repr__(self) -> str:
         shown = jax.tree.map(_as_printed, self, is_leaf=lambda node: isinstance(node, _ITEM))
@@ -34,7 +39,18 @@ def described(value: Any, names: Mapping[type, str] | None = None) -> str:
         return f"the class {name}: call it, as in {name}()"
     if getattr(value, "shape", ()):
         return f"an array of shape {value.shape}"
-    return repr(value)
+    return misplaced(value) or repr(value)
+
+
+def typed(value: Any, advice: str = "") -> str:
+    """The type of an argument for messages, with advice on what to pass instead."""
+    return misplaced(value) or f"of type {type(value).__name__}{advice}"
+
+
+def misplaced(value: Any) -> str:
+    """What to pass instead of an argument, for messages: the value of a `Solution`; else empty."""
+    advice = value._instead if isinstance(value, Printed) else ""
+    return f"a {type(value).__name__}: {advice}" if advice else ""
 
 
 def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:

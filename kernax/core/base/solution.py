@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -155,6 +155,8 @@ class Solution(Printed, Generic[Value]):
     value: Value
     result: Any
     stats: dict[str, Any]
+
+    _instead: ClassVar[str] = "pass its value, solution.value"
 
     if not TYPE_CHECKING:
 

@@ -29,7 +29,7 @@ from kernax.core.base.numerics import (
 )
 from kernax.core.base.parameters import as_floats, check_intervals, integer, nonnegative
 from kernax.core.base.powers import times_power_of_two
-from kernax.core.base.printing import Printed
+from kernax.core.base.printing import Printed, typed
 from kernax.core.base.solution import warn
 from kernax.core.kernel.spectra import Parts, convolved, fixed_part
 from kernax.core.kernel.state_space import (
@@ -478,7 +478,7 @@ def as_kernel(kernel: Any) -> AbstractKernel:
     """Returns a kernel. Raises ValueError for anything else, including a class of kernels."""
     if isinstance(kernel, AbstractKernel):
         return kernel
-    came = f"of type {type(kernel).__name__}"
+    came = typed(kernel)
     if isinstance(kernel, type):
         came = f"the class {kernel.__name__}"
     if isinstance(kernel, type) and issubclass(kernel, AbstractKernel):

@@ -189,7 +189,7 @@ def check_targets(
     *,
     targets: Targets | None = None,
     one_column: str | None = None,
-    reads_removed: bool = False,
+    has_weights: bool = True,
     thrown_by: str | None = None,
 ) -> tuple[Array, AbstractWeights]:
     """Checked targets and weights of n points.
@@ -199,7 +199,7 @@ def check_targets(
     checked_weights = as_weights(weights, n, dtype, thrown_by=thrown_by)
     if y is None:
         return jnp.zeros(n, dtype), checked_weights
-    given = y if reads_removed else _without_missing(y, n, checked_weights)
+    given = _without_missing(y, n, checked_weights) if has_weights else y
     if one_column is not None:
         given = as_targets(given, n, dtype)
         if given.ndim != 1:
@@ -216,19 +216,11 @@ def _without_missing(y: Any, n: int, weights: AbstractWeights) -> Any:
     Such points are removed, whatever their targets are. Raises ValueError for a concrete NaN of
     another weight; arguments other than arrays of floats are checked later.
     """
-    try:
-        array = y if eqx.is_array(y) else np.asarray(y)
-    except (TypeError, ValueError):
+    array = _with_missing(y, n)
+    if array is None:
         return y
-    if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
-        return y
-    known = known_value(array)
-    if known is not None and all_finite(known):
-        return y
-    array = jnp.asarray(array)
     values = weights.values
-    absent = ~jnp.isfinite(array)
-    removed = absent & (values == 0).reshape(n, *(1,) * (array.ndim - 1))
+    removed = _removed(array, values)
     # Select a row of positive weight by sums, because an index would gather rows from a whole mesh.
     places = jnp.arange(n)
     first = jnp.min(jnp.where(values > 0, places, n))
@@ -259,7 +251,7 @@ def check_problem(
     holds_gram: bool = True,
     in_structure: bool = False,
     solver: lx.AbstractLinearSolver | None = None,
-    reads_removed: bool = False,
+    has_weights: bool = True,
     throw: bool = False,
 ) -> LearnerProblem:
     """The checked problem of a learner.
@@ -277,8 +269,8 @@ def check_problem(
         holds_gram: False for a function that never uses K.
         in_structure: whether a structure of the points, such as a line or a grid, may be used.
         solver: the solver that the user chose, which may need a structure; None for the default.
-        reads_removed: whether the function compares predictions with the targets of points of
-            weight zero, which must then be given. Otherwise they may be NaN.
+        has_weights: False for a function without weights, which has no way to remove points whose
+            targets are NaN.
         throw: whether traced parameters of the kernel, and weights, outside of their intervals
             raise an error at run time; otherwise they become NaN.
 
@@ -300,7 +292,7 @@ def check_problem(
         dtype_of(X),
         targets=targets,
         one_column=one_column,
-        reads_removed=reads_removed,
+        has_weights=has_weights,
         thrown_by=thrown_by,
     )
     spread = rows_over_mesh(X)
@@ -355,6 +347,39 @@ def solver_that_ran(
         reason = "many points along one line, and a kernel with a state-space model"
         return SolverThatRan("StateSpace", reason)
     return SolverThatRan("JitteredCholesky", "the default, because no other rule of Auto applies")
+
+
+def nan_where_unknown(values: Array, y: Any, problem: LearnerProblem) -> Array:
+    """Values (n, *outputs, ...) that compare predictions with the given targets, NaN where these
+    are NaN or infinite at points of weight zero.
+    """
+    array = _with_missing(y, problem.n) if problem.weights.removes else None
+    if array is None:
+        return values
+    unknown = _removed(array, problem.weights.values)
+    unknown = unknown.reshape(*unknown.shape, *(1,) * (values.ndim - unknown.ndim))
+    return jnp.where(unknown, jnp.nan, values)
+
+
+def _with_missing(y: Any, n: int) -> Array | None:
+    """Targets of n points as an array; None if they are finite, or not arrays of floats, which is
+    checked later.
+    """
+    try:
+        array = y if eqx.is_array(y) else np.asarray(y)
+    except (TypeError, ValueError):
+        return None
+    if not jnp.issubdtype(array.dtype, jnp.inexact) or array.ndim not in (1, 2) or len(array) != n:
+        return None
+    known = known_value(array)
+    if known is not None and all_finite(known):
+        return None
+    return jnp.asarray(array)
+
+
+def _removed(array: Array, weights: Array) -> Array:
+    """Which targets are NaN or infinite at points of weight zero."""
+    return ~jnp.isfinite(array) & (weights == 0).reshape(-1, *(1,) * (array.ndim - 1))
 
 
 def _known(given: Any, checked: PyTree) -> PyTree:

@@ -16,6 +16,7 @@ from kernax.core.base.compiled import compiled, compiled_call
 from kernax.core.base.intervals import NONNEGATIVE
 from kernax.core.base.numerics import matmul, positive_or_one, stop_gradient, tree_where
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import typed
 from kernax.core.base.solution import RESULTS, Solution, finish
 from kernax.core.kernel.kernel import AbstractKernel, with_slopes_by_products
 from kernax.core.kernel.mahalanobis import Mahalanobis
@@ -242,8 +243,7 @@ def average_gradient_outer_product(
     """
     if not callable(f):
         raise ValueError(
-            "f must be a function of a point, such as solution.value, but is of type "
-            f"{type(f).__name__}"
+            f"f must be a function of a point, such as solution.value, but is {typed(f)}"
         )
     points = as_stack(X, "X")
     _check_vectors(points)

@@ -24,7 +24,12 @@ from kernax.core.base.solution import (
 )
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.learner_problem import LearnerProblem, check_problem, solver_that_ran
+from kernax.core.learner.learner_problem import (
+    LearnerProblem,
+    check_problem,
+    nan_where_unknown,
+    solver_that_ran,
+)
 from kernax.core.linalg.density import factor_of
 from kernax.core.linalg.factorisation import WeightedSystem
 from kernax.core.linalg.linear_solvers import (
@@ -237,7 +242,8 @@ def leave_one_out(
     I)^-1` they are `(P^T y)_i / P_ii`; with a bias, `u = P^T 1`, `v = P^T y` and `b = w.v / w.u`,
     they are `(v_i - b u_i) / (P_ii - u_i (P w)_i / w.u)` (Cawley & Talbot 2004, with weights). A
     point's own weight has no effect on its own residual, so points of weight zero give held-out
-    errors. The residuals are differentiable like the fit.
+    errors; where their targets are NaN, so are these, and no others. The residuals are
+    differentiable like the fit.
 
     They are NaN if the solve fails, or where there is a bias and no other point has a weight. A
     warning is issued if the solve needed jitter, or if K + ridge is so nearly singular that fewer
@@ -260,14 +266,14 @@ def leave_one_out(
         weights,
         in_features=True,
         diagonal=ridge,
-        reads_removed=True,
         footprint=_LEAVE_ONE_OUT,
     )
     if bias and problem.n < 2:
         raise ValueError("leave_one_out with a bias needs at least two points, but X holds one")
     ridge = problem.scalar(ridge, "ridge", NONNEGATIVE)
     solution = compiled_call(leave_one_out_of_problem, problem, ridge, bool(bias))
-    return value_with_warning(solution, "leave_one_out")
+    residuals = value_with_warning(solution, "leave_one_out")
+    return nan_where_unknown(residuals, y, problem)
 
 
 def value_with_warning(solution: Solution[Array], function_name: str) -> Array:

@@ -16,7 +16,7 @@ from kernax.core.base.numerics import stop_gradient
 from kernax.core.base.solution import RESULTS, Solution, finish, first_that_holds, void_unless_known
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
-from kernax.core.learner.learner_problem import check_problem
+from kernax.core.learner.learner_problem import check_problem, nan_where_unknown
 from kernax.core.linalg.cholesky import rounding_of_entries
 from kernax.core.linalg.factorisation import WeightedSystem, direct_accuracy
 from kernax.core.linalg.weighted_solve import without_border
@@ -159,16 +159,15 @@ def leave_one_out_path(
         >>> jnp.round(jnp.mean(residuals**2, axis=0), 2)
         Array([0.2 , 0.33, 0.4 ], dtype=float64)
     """
-    problem = check_problem(
-        "leave_one_out_path", kernel, X, y, weights, reads_removed=True, footprint=_LEAVE_ONE_OUT
-    )
+    problem = check_problem("leave_one_out_path", kernel, X, y, weights, footprint=_LEAVE_ONE_OUT)
     if bias and problem.n < 2:
         raise ValueError(
             "leave_one_out_path with a bias needs at least two points, but X holds one"
         )
     ridges = problem.numbers(ridges, "ridges", POSITIVE)
     solution = _leave_one_out_path(problem, ridges, bool(bias))
-    return value_with_warning(solution, "leave_one_out_path")
+    residuals = value_with_warning(solution, "leave_one_out_path")
+    return nan_where_unknown(residuals, y, problem)
 
 
 @compiled
