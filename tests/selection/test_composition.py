@@ -447,6 +447,17 @@ def test_whole_numbers_in_one_dimension_are_numbers(kind):
     assert found.X.dtype == found.y.dtype == DTYPE
 
 
+@pytest.mark.parametrize("size", [1e-152, 1e152] if X64 else [1e-19, 1e19])
+def test_units_in_which_a_variance_has_no_float_are_refused(size):
+    """The noise was 0 beside a good status, for charges of 1e-19 in float32."""
+    X, y = SERIES.astype(DTYPE), np.sin(SERIES).astype(DTYPE)
+    with pytest.raises(ValueError, match="y has a standard deviation of"):
+        _StandardisedTable.of(X, DTYPE(size) * y, None)
+    with pytest.raises(ValueError, match="a column of X has a standard deviation of"):
+        _StandardisedTable.of(DTYPE(size) * X, y, None)
+    _StandardisedTable.of(DTYPE(1e-12) * X, DTYPE(1e12) * y, None)
+
+
 class Failing(CompositionSearch):
     """A search in which candidates with a line fail."""
 

@@ -30,6 +30,7 @@ from kernax.selection.compose.sum_of_products import CompositionModel, Values, m
 _OF_ONE_COLUMN = (RBF, ZeroMeanPeriodic, ShiftedLinear, RationalQuadratic)
 _OF_SEVERAL = (RBF, ShiftedLinear)
 _LEAST_ROWS = 10
+_ROOM = 1e3  # between deviations and the roots of the smallest and of the largest float
 _SPREAD = 1e-12  # of a column, relative to its size: below it a column is constant
 
 
@@ -221,6 +222,8 @@ class _StandardisedTable(eqx.Module):
         scales = np.where(varying, wide.std(0), 1.0)
         level = target.mean()
         units = DataUnits(tuple(centres), tuple(scales), float(level), float(target.std()))
+        for name, deviations in (("a column of X", scales[varying]), ("y", target.std())):
+            _check_squares(name, np.atleast_1d(deviations), points.dtype)
         columns = wide.shape[1]
         if isinstance(names, str):
             raise ValueError(
@@ -236,6 +239,19 @@ class _StandardisedTable(eqx.Module):
             units,
             given,
             tuple(np.flatnonzero(varying).tolist()),
+        )
+
+
+def _check_squares(name: str, deviations: Float[np.ndarray, " d"], dtype: Any) -> None:
+    """Raises ValueError where variances in the units of the data would over- or underflow."""
+    limits = np.finfo(dtype)
+    # Noise may be much smaller than the variance, and kernels are scaled by its inverse.
+    least, most = _ROOM * float(limits.tiny) ** 0.5, float(limits.max) ** 0.5 / _ROOM
+    outside = deviations[(deviations < least) | (deviations > most)]
+    if outside.size:
+        raise ValueError(
+            f"{name} has a standard deviation of {outside[0]:.3g}, the square of which is out of "
+            f"the range of {dtype}: pass it in another unit"
         )
 
 
