@@ -12,6 +12,7 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.boundary import as_targets, as_weights
 from kernax.core.base.compiled import compiled
 from kernax.core.base.numerics import is_concrete
+from kernax.core.base.solution import warn
 from kernax.core.base.special_functions import softplus
 from kernax.core.base.weights import AbstractWeights
 from kernax.metrics.arguments import (
@@ -35,16 +36,19 @@ def accuracy(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
             odds. Among equal values the first class is predicted, which is -1 for two classes.
         weights: (n,), nonnegative; default, one each.
 
-    The accuracy is piecewise constant, so its gradient is zero. Raises ValueError for other shapes,
-    for y that are not classes, values that are not finite, and weights that are negative or all
-    zero.
+    The accuracy is piecewise constant, so its gradient is zero. Warns of single values that look
+    like probabilities. Raises ValueError for other shapes, for y that are not classes, values that
+    are not finite, and weights that are negative or all zero.
 
     Examples:
         >>> y, values = jnp.array([1.0, -1.0, 1.0, 1.0]), jnp.array([0.3, -2.0, -0.1, 5.0])
         >>> float(kernax.metrics.accuracy(y, values))
         0.75
     """
-    return _accuracy(*_classes(y, values, weights))
+    y, values, w = _classes(y, values, weights)
+    if y.ndim == 1:
+        _warn_of_probabilities(y, values, "p - 1/2")
+    return _accuracy(y, values, w)
 
 
 @compiled
@@ -70,15 +74,17 @@ def log_loss(y: ArrayLike, values: ArrayLike, *, weights: ArrayLike | None = Non
             p pass `log(p / (1 - p))` for two classes, and `log p` for several.
         weights: (n,), nonnegative; default, one each.
 
-    Raises ValueError for other shapes, for y that are not classes, values that are not finite, and
-    weights that are negative or all zero.
+    Warns of values that look like probabilities. Raises ValueError for other shapes, for y that are
+    not classes, values that are not finite, and weights that are negative or all zero.
 
     Examples:
         >>> y, log_odds = jnp.array([1.0, -1.0]), jnp.array([0.0, 0.0])
         >>> round(float(kernax.metrics.log_loss(y, log_odds)), 3)  # log 2
         0.693
     """
-    return _log_loss(*_classes(y, values, weights))
+    y, values, w = _classes(y, values, weights)
+    _warn_of_probabilities(y, values, "log(p / (1 - p))" if y.ndim == 1 else "log(p)")
+    return _log_loss(y, values, w)
 
 
 @compiled
@@ -179,3 +185,24 @@ def _are_classes(y: Any) -> Any:
     if y.ndim == 1:
         return abs(y) == 1
     return ((y == 0) | (y == 1)).all(1, keepdims=True) & (y.sum(1, keepdims=True) == 1)
+
+
+def _warn_of_probabilities(y: Array, values: Array, instead: str) -> None:
+    """Warns if concrete values look like probabilities: one of each class, all of them in [0, 1]
+    and on both sides of 1/2, or rows of several that sum to one.
+    """
+    if not is_concrete(y) or not is_concrete(values):
+        return
+    known = np.asarray(values)
+    if known.min() < 0 or known.max() > 1:
+        return
+    if y.ndim == 2:
+        alike = np.allclose(known.sum(1), 1, atol=1e-3)
+    else:
+        alike = known.min() < 0.5 < known.max() and len(np.unique(np.asarray(y))) == 2
+    if alike:
+        warn(
+            f"values look like probabilities, because all of them are in [0, 1]: pass {instead} "
+            "in place of probabilities p",
+            UserWarning,
+        )

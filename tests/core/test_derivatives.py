@@ -1,5 +1,6 @@
 """Rules of derivatives: of one function, of whatever a solver returns, and at an optimum."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -134,6 +135,22 @@ def test_arguments_are_pytrees_and_what_does_not_move_has_no_tangent():
     np.testing.assert_array_equal(count, [[0, 1], [0, 1]])
     assert jax.grad(lambda a: f(a, 5.0)[0])(2.0) == 5.0
     assert jax.grad(lambda factor: f(2.0, factor)[0])(5.0) == 2.0
+
+
+def test_a_number_that_stands_in_the_program_is_an_array_for_a_rule():
+    """It was no array, and the factor that held it was left out of what the rule returned."""
+
+    @custom_jvp
+    def product(x, factor):
+        return x * factor, factor if eqx.is_array(factor) else None
+
+    @product.def_jvp
+    def _rule(primals, tangents):
+        return product(*primals), (tangents[0] * primals[1], None)
+
+    function = jax.jit(lambda x: product(x, jnp.asarray(3.0))[0])
+    assert jax.grad(function)(2.0) == 3
+    assert jax.grad(jax.grad(lambda x: function(x) ** 2))(2.0) == 18
 
 
 def test_a_captured_array_is_used_but_must_not_move():

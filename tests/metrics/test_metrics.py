@@ -304,6 +304,22 @@ def test_what_cannot_be_scored_is_refused_by_name(score, arguments, options, wor
         score(*arguments, **options)
 
 
+@needs_x64
+@pytest.mark.parametrize(
+    ("score", "y", "values", "instead"),
+    [
+        (metrics.log_loss, [1, -1, 1], [0.9, 0.1, 0.6], r"log\(p / \(1 - p\)\)"),
+        (metrics.accuracy, [1, -1, 1], [0.9, 0.1, 0.6], "p - 1/2"),
+        (metrics.log_loss, [[1, 0, 0], [0, 0, 1]], [[0.7, 0.2, 0.1], [0, 0, 1]], r"log\(p\)"),
+    ],
+)
+def test_probabilities_in_place_of_log_odds_are_told(score, y, values, instead):
+    y, values = jnp.asarray(y, float), jnp.asarray(values, float)
+    with pytest.warns(UserWarning, match=f"look like probabilities.* pass {instead} in place"):
+        score(y, values)
+    score(y, 2 * values)  # no warning, which would be an error
+
+
 @pytest.mark.parametrize(
     ("score", "bad"),
     [

@@ -177,6 +177,8 @@ def _shapes(*operands, jaxpr, rule, takes_value):
 
 
 def _differentiated(primals, tangents, **parameters):
+    # A number that stands in the program itself, such as True, is no array yet.
+    primals = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in primals]
     moving = [None if _is_zero(t) else t for t in tangents]
     # The value is the same operation, which outer transformations differentiate again.
     value = _custom_jvp_p.bind(*primals, **parameters) if parameters["takes_value"] else None
