@@ -1,5 +1,6 @@
 """Pictures of kernels: their profile, and samples from the prior."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
@@ -9,10 +10,21 @@ from jaxtyping import Array, Key
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import described
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.operators.gram import gram
 from kernax.gp.process import GaussianProcess
-from kernax.plot.style import DOT, INK, colour_of, columns, quieten, title_axes, two_axes
+from kernax.plot.style import (
+    DOT,
+    INK,
+    axes_or,
+    colour_of,
+    columns,
+    quieten,
+    title_axes,
+    two_axes,
+    wide_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,13 +56,18 @@ def kernel_profile(
     check_count(n_samples, "n_samples")
     (x,) = columns(x=x)
     x = np.sort(x)
-    left, right = two_axes() if axes is None else axes
+    if axes is not None and (not isinstance(axes, Iterable) or len(tuple(axes)) != 2):
+        raise ValueError(f"axes must be two axes of matplotlib, but is {described(axes)}")
+    left, right = two_axes() if axes is None else (axes_or(ax, wide_axes) for ax in axes)
     # On the left is the kernel between every point and the one in the middle of the range.
     points = jnp.asarray(x)[:, None]
     middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))
     values = gram(kernel, points, points[middle][None])
     left.plot(x, np.asarray(values)[:, 0], color=DOT, linewidth=1.4)
-    title_axes(left, f"k(x, {x[middle]:.3g})")
+    # As many digits as three of the range.
+    span = x[-1] - x[0]
+    decimals = 2 - int(np.floor(np.log10(span))) if span > 0 else 2
+    title_axes(left, f"k(x, {np.round(x[middle], max(0, decimals)) + 0.0:.12g})")
     # On the right are samples from the prior.
     samples = GaussianProcess(kernel).sample(points, key=key, shape=(n_samples,))
     for i, sample in enumerate(np.asarray(samples)):

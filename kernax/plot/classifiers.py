@@ -14,6 +14,7 @@ from kernax.core.base.parameters import check_count
 from kernax.plot.components import two_columns
 from kernax.plot.style import (
     INK,
+    axes_or,
     check_names,
     colour_of,
     columns,
@@ -79,7 +80,7 @@ def decision_regions(
             f"labels hold {strangers[0]!r}, which is not among the classes "
             f"{', '.join(map(str, classes))}"
         )
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     # The regions of the classes around the points.
     across = _range(points[:, 0])
     up = _range(points[:, 1])
@@ -157,7 +158,7 @@ def values_of_classes(
     check_count(n_bins, "n_bins")
     (values,) = columns(values=values)
     labels = labels_of(labels, len(values))
-    ax = wide_axes() if ax is None else ax
+    ax = axes_or(ax, wide_axes)
     groups = {label: values[labels == label] for label in np.unique(labels)}
     texts = [f"{plain(str(label))} ({len(group)})" for label, group in groups.items()]
     colours = [colour_of(i) for i in range(len(groups))]

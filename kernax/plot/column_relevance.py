@@ -12,7 +12,16 @@ from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.kernels import Mahalanobis, On
-from kernax.plot.style import INK, colour_of, legend_above, plain, quieten, shortened, title_axes
+from kernax.plot.style import (
+    INK,
+    axes_or,
+    colour_of,
+    legend_above,
+    plain,
+    quieten,
+    shortened,
+    title_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +62,7 @@ def relevance(
     """
     from matplotlib.figure import Figure
 
-    if isinstance(columns, str) or len(columns) == 0:
+    if isinstance(columns, str) or not hasattr(columns, "__len__") or len(columns) == 0:
         raise ValueError(f"columns must be the names of the input columns, but is {columns!r}")
     check_count(max_columns, "max_columns")
     d = len(columns)
@@ -67,10 +76,10 @@ def relevance(
     terms = {str(name): _checked(str(name), value, d) for name, value in named.items()}
     bars = 1 / np.stack(list(terms.values()))
     order = np.argsort(-np.nanmax(bars, axis=0, initial=0.0), kind="stable")[:max_columns]
-    if ax is None:
-        # A new figure, with room for the bars.
-        height = 1.1 + len(order) * max(0.26, 0.15 * len(bars) + 0.06)
-        ax = Figure(figsize=(4.6, height), dpi=160, layout="constrained").subplots()
+    # A new figure has room for the bars.
+    height = 1.1 + len(order) * max(0.26, 0.15 * len(bars) + 0.06)
+    new = lambda: Figure(figsize=(4.6, height), dpi=160, layout="constrained").subplots()
+    ax = axes_or(ax, new)
     _draw_bars(ax, dict(zip(terms, bars[:, order])))
     # The names of the columns stand on the left, the most relevant on top.
     names = [str(columns[place]) for place in order]

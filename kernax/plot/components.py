@@ -7,6 +7,7 @@ import numpy as np
 from kernax.core.base.annotations import ArrayLike
 from kernax.plot.style import (
     INK,
+    axes_or,
     check_names,
     columns,
     dot_size,
@@ -43,7 +44,7 @@ def embedding(
     """
     check_names(names, "of the two components")
     points = two_columns(points)
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     size = dot_size(len(points), total=2000.0, least=6.0, most=26.0)
     style = {"s": size, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
     if labels is None:

@@ -13,6 +13,7 @@ from kernax.plot.style import (
     DOT,
     INK,
     LINE,
+    axes_or,
     columns,
     dot_size,
     name_axes,
@@ -42,7 +43,7 @@ def coverage(
     """
     y, mean, variance = columns(y=y, mean=mean, variance=variance)
     curve = coverage_curve(*map(jnp.asarray, (y, mean, variance)))
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
     level = np.concatenate([[0], curve.level, [1]])
     inside = np.concatenate([[0], curve.coverage, [1]])
@@ -70,7 +71,7 @@ def residual_quantiles(
     residuals = np.sort(standardised_residuals(*map(jnp.asarray, (y, mean, variance))))
     n = len(residuals)
     expected = np.asarray(ndtri(jnp.asarray((np.arange(n) + 0.5) / n)))
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     ends = [expected[0], expected[-1]]
     ax.plot(ends, ends, color=LINE, linewidth=1.2, zorder=1)
     size = dot_size(n, total=2400.0, least=6.0, most=32.0)
@@ -104,7 +105,7 @@ def intervals(y: ArrayLike, low: ArrayLike, high: ArrayLike, *, ax: "Axes | None
     y, low, high = (values[order] for values in (y, low, high))
     inside = (low <= y) & (y <= high)
     place = np.arange(len(y))
-    ax = wide_axes() if ax is None else ax
+    ax = axes_or(ax, wide_axes)
     ax.vlines(place, low, high, color=DOT, linewidth=1.2, alpha=0.35, zorder=1)
     size = dot_size(len(y), total=1600.0, least=4.0, most=24.0)
     colours = np.where(inside, INK, COLOURS[1])

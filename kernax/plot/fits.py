@@ -10,6 +10,7 @@ from kernax.plot.style import (
     DOT,
     INK,
     LINE,
+    axes_or,
     check_names,
     columns,
     dot_size,
@@ -59,7 +60,7 @@ def predicted_against_true(
         _, spread = columns(true=true, deviation=deviation)
         if np.any(spread <= 0):
             raise ValueError(f"deviation must be positive, but the least is {spread.min():g}")
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     ends = predicted
     if spread is not None:
         # One in twenty of the bars may lie outside of the axes.
@@ -141,7 +142,7 @@ def posterior_band(
             f"learned_until must lie between the smallest and the largest x, {x[0]:g} and "
             f"{x[-1]:g}, but is {learned_until!r}: draw the band beyond it as well"
         )
-    ax = wide_axes() if ax is None else ax
+    ax = axes_or(ax, wide_axes)
     band = {"color": DOT, "alpha": 0.22, "linewidth": 0, "label": "two sigma"}
     ax.fill_between(x, mean - 2 * deviation, mean + 2 * deviation, **band)
     ax.plot(x, mean, color=DOT, linewidth=1.4, label="mean")

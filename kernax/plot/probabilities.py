@@ -9,7 +9,16 @@ from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.deprecation import renamed
 from kernax.core.base.parameters import check_count
 from kernax.metrics import calibration_curve
-from kernax.plot.style import DOT, LINE, columns, name_axes, quieten, square_axes, title_axes
+from kernax.plot.style import (
+    DOT,
+    LINE,
+    axes_or,
+    columns,
+    name_axes,
+    quieten,
+    square_axes,
+    title_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +62,7 @@ def reliability(
     if others.size:
         raise ValueError(f"outcomes must be 0 or 1, but hold {others[0]:g}")
     curve = calibration_curve(jnp.asarray(y), jnp.asarray(p), n_bins=n_bins)
-    ax = square_axes() if ax is None else ax
+    ax = axes_or(ax, square_axes)
     ax.plot([0, 1], [0, 1], color=LINE, linewidth=1.2, zorder=1)
     # Each bin that has points is a dot and an interval.
     weight = np.asarray(curve.weight)

@@ -2,13 +2,15 @@
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernax.core.base.annotations import ArrayLike
+from kernax.core.base.numerics import is_concrete
 from kernax.core.base.parameters import check_count
+from kernax.core.base.printing import described
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,17 +60,29 @@ def labels_of(labels: Any, n: int) -> np.ndarray:
     return labels
 
 
-def columns(**values: ArrayLike) -> tuple[np.ndarray, ...]:
+def columns(**values: Any) -> tuple[np.ndarray, ...]:
     """Vectors as arrays. Raises ValueError unless they are finite and of one length n >= 1."""
-    arrays = {name: np.asarray(value, float) for name, value in values.items()}
+    arrays = {name: _numbers(value, name) for name, value in values.items()}
     first, *others = (array.shape for array in arrays.values())
     if len(first) != 1 or first[0] == 0 or any(shape != first for shape in others):
         shapes = ", ".join(f"{name} has {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"{' and '.join(arrays)} must have one shape (n,), n >= 1, but {shapes}")
+        flat = [f"{name}[:, 0]" for name, array in arrays.items() if array.shape[1:] == (1,)]
+        advice = f": pass {', '.join(flat)}" if flat else ""
+        names = " and ".join(arrays)
+        raise ValueError(f"{names} must have one shape (n,), n >= 1, but {shapes}{advice}")
     for name, array in arrays.items():
         if not np.all(np.isfinite(array)):
             raise ValueError(f"{name} must be finite")
     return tuple(arrays.values())
+
+
+def _numbers(value: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(value, float)
+    except (TypeError, ValueError):
+        if not is_concrete(value):
+            raise
+        raise ValueError(f"{name} must be numbers, but is {described(value)}") from None
 
 
 def check_names(names: Sequence[str], what: str) -> None:
@@ -238,6 +252,20 @@ def draw_levels(
     crossed = [level for level in levels if np.any(known < level) and np.any(known > level)]
     if crossed:
         ax.contour(*grid, values, levels=crossed, colors=[INK], **style)
+
+
+def axes_or(ax: "Axes | None", new: "Callable[[], Axes]") -> "Axes":
+    """The given axes, or new ones. Raises ValueError for anything but axes of matplotlib."""
+    from matplotlib.axes import Axes
+
+    if ax is None:
+        return new()
+    if not isinstance(ax, Axes):
+        raise ValueError(
+            "ax must be axes of matplotlib, such as the second value of plt.subplots(), but is "
+            f"{described(ax)}"
+        )
+    return ax
 
 
 def wide_axes() -> "Axes":

@@ -9,6 +9,7 @@ from kernax.plot.style import (
     COLOURS,
     INK,
     MUTED,
+    axes_or,
     check_names,
     legend_above,
     name_axes,
@@ -75,9 +76,9 @@ def loss_surface(
     if np.all(np.isnan(losses)):
         raise ValueError("losses must hold a finite value, but all are NaN or infinite")
     steps = None if path is None else _checked_path(path, logs)
-    if ax is None:
-        # A new figure, with room for a colour bar.
-        ax = Figure(figsize=(5.4, 4.6), dpi=160, layout="constrained").subplots()
+    # A new figure has room for a colour bar.
+    new = lambda: Figure(figsize=(5.4, 4.6), dpi=160, layout="constrained").subplots()
+    ax = axes_or(ax, new)
     quieten(ax)
     ax.grid(visible=False)
     across, up = logs

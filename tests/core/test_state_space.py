@@ -74,6 +74,16 @@ def assert_answers_are_those_of_the_whole_matrix(kernel, weights, solver=LINE):
     assert_close(cross, expected[2][0, 1], 1e-8)
 
 
+@needs_x64
+def test_the_refusal_names_every_kernel_with_a_state_space_model():
+    with pytest.raises(ValueError, match="StateSpace needs a kernel with a state-space") as refused:
+        kernax.condition(kernax.RBF(), X, Y, 0.1, solver=LINE)
+    of_one = (kernel for name, kernel in KERNELS.items() if not name.startswith("a "))
+    for kernel in (*of_one, kernax.Constant()):
+        assert kernel.state_space(3) is not None
+        assert type(kernel).__name__ in str(refused.value)
+
+
 @pytest.mark.slow
 @needs_x64
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kernax.plot import (
     kernel_profile,
     posterior_band,
     predicted_against_true,
+    relevance,
     reliability,
     residual_quantiles,
     values_of_classes,
@@ -57,6 +58,53 @@ def test_a_band_is_two_deviations_wide_and_sorted():
             ValueError, match="names must be two, of the input and the output, such as"
         ):
             untyped(posterior_band)(x, mean, deviation, names=names)
+
+
+X = np.linspace(1960.0, 2000.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: untyped(posterior_band)(X, X, X, ax="a"),
+            r"ax must be axes of matplotlib, .*plt\.subplots\(\), but is 'a'",
+        ),
+        (
+            lambda: untyped(coverage)(X, X, X, ax=np.empty((2, 2), object)),
+            r"ax must be axes of matplotlib.*an array of shape \(2, 2\)",
+        ),
+        (lambda: untyped(relevance)(kernax.RBF(jnp.ones(3)), 3), "columns must be the names .* 3$"),
+        (
+            lambda: untyped(relevance)(kernax.RBF(jnp.ones(1)), ["a"], ax=3),
+            "ax must be axes of matplotlib, .* is 3$",
+        ),
+        (
+            lambda: untyped(kernel_profile)(kernax.RBF(), X, key=jax.random.key(0), axes=3),
+            "axes must be two axes of matplotlib, but is 3",
+        ),
+        (
+            lambda: posterior_band(X[:, None], X, X),
+            r"one shape \(n,\), n >= 1, but x has \(5, 1\), mean has .*: pass x\[:, 0\]$",
+        ),
+        (
+            lambda: kernel_profile(kernax.RBF(), X[:, None], key=jax.random.key(0)),
+            r"x has \(5, 1\): pass x\[:, 0\]$",
+        ),
+        (
+            lambda: untyped(predicted_against_true)(X, kernax.Solution(None, None, {})),
+            "predicted must be numbers, but is a Solution: pass its value",
+        ),
+    ],
+)
+def test_pictures_refuse_arguments_of_another_kind_by_name(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_a_profile_of_years_is_titled_by_the_year():
+    left, _ = kernel_profile(kernax.RBF(), X, key=jax.random.key(0))
+    assert left.get_title(loc="left") == "k(x, 1980)"
 
 
 def test_a_profile_shows_the_kernel_and_draws():

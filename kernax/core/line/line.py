@@ -188,8 +188,8 @@ def line_for(
     if kernel.state_space(harmonics) is None:
         raise ValueError(
             f"StateSpace needs a kernel with a state-space model, but {type(kernel).__name__} has "
-            "none that is known: use Matern kernels with nu = 1/2, 3/2 or 5/2, cosine and "
-            "periodic kernels, constants, or sums and products of these"
+            "none that is known: use Matern12, Matern32, Matern52, Cosine, DampedOscillator, "
+            "Periodic, ZeroMeanPeriodic, Constant, or sums, products, powers and scales of these"
         )
     columns = _columns(kernel, X)
     if not columns:
