@@ -223,11 +223,13 @@ class _Correlation(AbstractProblem):
         first, second: K and L.
         basis: the eigenvectors of `S L S (S L S + ridge)^-1`, `S = sqrt(W)`, times the roots of its
             eigenvalues.
+        size: a bound on the squared correlations, from the sizes of K and L.
     """
 
     first: _View
     second: _View
     basis: Float[Array, "n n"]
+    size: Float[Array, ""]
 
     @property
     def weights(self) -> AbstractWeights:
@@ -253,8 +255,7 @@ class _Correlation(AbstractProblem):
         return (M + M.T) / 2
 
     def scale(self):
-        # No squared correlation is larger than 1.
-        return jnp.ones((), self.basis.dtype)
+        return self.size
 
 
 class _Coefficients(eqx.Module):
@@ -304,11 +305,15 @@ def _kernel_cca(first, second, ridge, components):
     values = jnp.maximum(values, 0)
     shrunk = values / (values + ridge)
     basis = vectors * jnp.sqrt(shrunk)[None, :]
-    problem = _Correlation(view, other, stop_gradient(basis))
+    # |S H_K S| <= min(1, |S K S| / ridge), and likewise for L. With a large ridge all squared
+    # correlations are far below 1, and so is their rounding.
+    roundings = stop_gradient((view.rounding(ridge), other.rounding(ridge)))
+    sizes = [jnp.minimum(1, rounding / eps_of(rounding)) for rounding in roundings]
+    problem = _Correlation(view, other, stop_gradient(basis), sizes[0] * sizes[1])
     pairs, report = leading_pairs(problem, components)
     coefficients = _Coefficients.of(problem, pairs)
     report = report.with_residual(stop_gradient(coefficients.residual(problem)))
-    rounding = stop_gradient(jnp.maximum(view.rounding(ridge), other.rounding(ridge)))
+    rounding = jnp.maximum(*roundings)
     # Negative eigenvalues and residuals within the rounding of both views are no failure, but
     # rounding that leaves less than two digits is one.
     finite = is_finite(view.system.gram) & is_finite(other.system.gram)
@@ -319,6 +324,7 @@ def _kernel_cca(first, second, ridge, components):
         least=report.least,
         negative=jnp.where(report.least >= -rounding, 0, report.negative),
         steps=report.steps,
+        noise=report.noise,
     )
     result = status_of(problem, beyond, pairs, finite, truncated=False)
     too_much = ~(rounding <= _MOST_ROUNDING)

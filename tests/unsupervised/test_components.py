@@ -448,6 +448,28 @@ def test_correlations_of_a_small_ridge_have_the_digits_that_are_said(ridge):
     assert error <= found.stats["rounding"]
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-5])
+def test_small_correlations_of_a_large_ridge_are_not_zero(size):
+    """Against fifty digits. In float32 they were zero, four digits above their rounding."""
+    x = np.linspace(0, 1, 12).astype(DTYPE)
+    z = np.sin(6 * x) + 0.1 * np.random.default_rng(0).normal(size=12).astype(DTYPE)
+    ridge = 0.5 / size
+    kernel = kernax.RBF(DTYPE(0.3))
+    found = kernax.kernel_cca(kernel, kernel, x[:, None], z[:, None], 2, ridge)
+    exact = squared_correlations(kernel, x, z, ridge)[:2]
+    np.testing.assert_allclose(np.asarray(found.value.correlations) ** 2, exact, rtol=1e4 * EPS)
+    assert np.max(abs(np.asarray(found.value.correlations) ** 2 - exact)) <= 12 * EPS / ridge
+
+
+def test_separations_that_rounding_hides_are_no_success():
+    """In float32 all were zero, and those in float64 are above one: a prediction of one class."""
+    single = np.asarray(np.random.default_rng(0).normal(size=(30, 2)), np.float32)
+    classes = np.eye(3, dtype=np.float32)[np.arange(30) % 3]
+    for ridge in (1e-5, 3e-7):
+        found = kernax.kernel_discriminant(kernax.RBF(1.3), single, classes, ridge, throw=False)
+        assert found.result == kernax.RESULTS.inaccurate
+
+
 @needs_x64
 def test_the_rounding_of_correlations_counts_the_weights():
     """Against fifty digits: of weights that are equal the ridge counts relative to them."""

@@ -132,6 +132,7 @@ class EigenReport(eqx.Module):
         least: the smallest computed eigenvalue.
         negative: the number of computed eigenvalues that are negative beyond rounding.
         steps: the number of products with a block of columns; 0 if LAPACK computed all.
+        noise: the size below which eigenvalues count as zero.
     """
 
     residual: Float[Array, ""]
@@ -139,11 +140,12 @@ class EigenReport(eqx.Module):
     least: Float[Array, ""]
     negative: Int[Array, ""]
     steps: Int[Array, ""]
+    noise: Float[Array, ""]
 
     def with_residual(self, residual: Float[Array, ""]) -> "EigenReport":
         """The report with the larger of its residual and that of another equation."""
         largest = jnp.maximum(self.residual, residual)
-        return EigenReport(largest, self.rank, self.least, self.negative, self.steps)
+        return eqx.tree_at(lambda report: report.residual, self, largest)
 
     def is_finite(self) -> Bool[Array, ""]:
         """Whether eigenvalues and eigenvectors are finite."""
@@ -213,6 +215,7 @@ def _solved(arguments: tuple[AbstractProblem, Array], *, count: int, truncated: 
         least=jnp.min(values),
         negative=jnp.sum(values < -noise),
         steps=steps,
+        noise=noise,
     )
     return _Root(leading, every, positive, report)
 

@@ -21,7 +21,7 @@ from kernax.core.base.numerics import (
 )
 from kernax.core.base.parameters import data
 from kernax.core.base.printing import Printed
-from kernax.core.base.solution import Solution, finish, void_unless_known
+from kernax.core.base.solution import RESULTS, Solution, finish, void_unless_known
 from kernax.core.base.weights import AbstractWeights
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.learner.expansion import KernelExpansion
@@ -32,6 +32,7 @@ from kernax.core.operators.memory import Footprint
 from kernax.core.operators.operators import is_finite
 
 _FOOTPRINT = Footprint("kernel_discriminant", 4.1)
+_MOST_HIDDEN = 0.01  # of the separations, by rounding, relative to the largest or to one
 
 
 class Discriminant(Printed):
@@ -103,7 +104,8 @@ def kernel_discriminant(
     Returns:
         A `Solution` whose `value` is a `Discriminant`, once differentiable in the kernel, X, ridge
         and weights. Stats: `rank`, the number of functions with a nonzero separation, and
-        `residual`.
+        `residual`. The fit fails where rounding hides separations above 0.01, as in float32 with a
+        tiny ridge.
 
     Raises:
         ValueError: bad shapes or values, fewer than two classes among the points of positive
@@ -310,6 +312,12 @@ def _kernel_discriminant(problem, ridge):
     separation = _Separation.of(gram.as_matrix(), problem.weights, classes, ridge)
     pairs, report = leading_pairs(separation, problem.y.shape[1] - 1)
     result = status_of(separation, report, pairs, is_finite(gram), truncated=False)
+    # A separation below the rounding error counts as zero, which is no answer where that error is
+    # large. Of c classes with points there are c - 1 functions.
+    n_functions = jnp.sum(classes.totals > 0) - 1
+    largest = stop_gradient(pairs.values[0])
+    is_lost = (report.rank < n_functions) & (report.noise > _MOST_HIDDEN * jnp.maximum(1, largest))
+    result = RESULTS.where(is_lost & (result == RESULTS.successful), RESULTS.inaccurate, result)
     # With B K (N K + ridge)^-1 z = l z the coefficients are a = (N K + ridge)^-1 z, and z^T K a = 1
     # is the condition a^T (K N K + ridge K) a = 1.
     known = (separation.coefficients(pairs.coefficients), pairs.values)
