@@ -211,6 +211,11 @@ def test_a_class_in_place_of_a_solver_a_loss_or_a_likelihood_is_told_to_be_calle
         call(X, y)
 
 
+def batch_of(fit):
+    """The fits of two targets of three points, by vmap."""
+    return jax.vmap(fit)(jnp.ones((2, 3), DTYPE))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -233,6 +238,18 @@ def test_a_class_in_place_of_a_solver_a_loss_or_a_likelihood_is_told_to_be_calle
         (
             lambda X: kernax.gram(kernax.Custom(lambda x, z: x @ z), X),
             r"must be function\(parameters, x, z\), but has the signature \(x, z\): .*lambda _, x",
+        ),
+        (
+            lambda X: batch_of(lambda y: kernax.kernel_ridge(KERNEL, X, y, 0.1).value)(X[0]),
+            r"holds a batch .* \(2, 3, 2\), but x has shape \(2,\): use jax.vmap\(lambda mod",
+        ),
+        (
+            lambda X: batch_of(lambda y: kernax.condition(PRIOR, X, y, 0.1).value).mean(X[0]),
+            "the model holds a batch of models.*: use jax.vmap",
+        ),
+        (
+            lambda X: batch_of(lambda y: kernax.condition(PRIOR, X, y, 0.1).value).variance(X[0]),
+            "the model holds a batch of models.*: use jax.vmap",
         ),
     ],
 )

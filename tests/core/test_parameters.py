@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import TOLERANCE, X64, needs_x64
+from conftest import TOLERANCE, X64, needs_x64, untyped
 
 import kernax
 from kernax.core.base.parameters import (
@@ -145,6 +145,14 @@ def test_python_numbers_become_strongly_typed_arrays():
             lambda: kernax.unconstrain(kernax.RBF(), lambda path, value: np.ones(2, bool)),
             "must return a bool",
         ),
+        (
+            lambda: untyped(kernax.unconstrain)(kernax.RBF(), ["lengthscale"]),
+            "trainable must be a function of a path and a value, but is of type list: trainable=la",
+        ),
+        (
+            lambda: untyped(kernax.describe)(kernax.RBF(), ["lengthscale"]),
+            "trainable must be a function of a path and a value",
+        ),
         (lambda: kernax.RBF(jnp.array([1.0, -1.0])), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.nan), "RBF.lengthscale must be in"),
         (lambda: kernax.RBF(jnp.inf), "RBF.lengthscale must be in"),
@@ -205,7 +213,7 @@ def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
     found = []
     for kind in (
         cls
-        for cls in vars(kernax.kernels).values()
+        for cls in (getattr(kernax.kernels, name) for name in dir(kernax.kernels))
         if isinstance(cls, type) and issubclass(cls, eqx.Module)
     ):
         for field in dataclasses.fields(kind):

@@ -49,6 +49,20 @@ def test_a_solution_is_printed_with_its_numbers_and_its_status():
         assert part in text
 
 
+def test_a_batch_of_statuses_is_printed_as_counts():
+    """Catches a line for each member, and traced statuses that are counted."""
+    batch = lambda steps: kernax.RESULTS.where(
+        steps > 2, kernax.RESULTS.successful, kernax.RESULTS.max_steps_reached
+    )
+    statuses = jax.vmap(batch)(jnp.arange(1000))
+    text = repr(kernax.Solution(1.0, statuses, {}))
+    assert "result=kernax.RESULTS[1000]<997 successful, 3 max_steps_reached>" in text
+    said = []
+    jax.vmap(lambda s: said.append(repr(kernax.Solution(1.0, batch(s), {}))))(jnp.arange(3))
+    jax.jit(lambda it: said.append(repr(kernax.Solution(1.0, it, {}))))(statuses)
+    assert all("traced" in text for text in said)
+
+
 def test_texts_of_traced_complex_and_random_values_are_those_of_equinox():
     said = []
     jax.jit(lambda x: said.append(repr(Anything(x))))(jnp.ones(2))

@@ -276,6 +276,12 @@ def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") 
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
             raise ValueError(f"{came}: use {instead} for a batch")
+        if 0 < jnp.ndim(leaf) == jnp.ndim(stack) - 2:
+            # A model that `jax.vmap` made has one more axis than a point can have.
+            raise ValueError(
+                f"the model holds a batch of models, with points of shape {stack.shape}, but x has "
+                f"shape {leaf.shape}: use jax.vmap(lambda model: model(x))(models)"
+            )
     if eqx.is_array_like(x) and eqx.is_array_like(points):
         check_no_broadcast(jnp.shape(x), jnp.shape(points)[1:])
 

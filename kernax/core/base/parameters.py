@@ -480,6 +480,15 @@ class Rebuild(eqx.Module):
 Trainable = Callable[[str, Array], bool | np.ndarray]
 
 
+def check_trainable(trainable: Any) -> None:
+    """Raises ValueError for anything but a function or None."""
+    if trainable is not None and not callable(trainable):
+        raise ValueError(
+            "trainable must be a function of a path and a value, but is of type "
+            f"{type(trainable).__name__}: trainable=lambda path, value: path.endswith(...)"
+        )
+
+
 def unconstrain(
     model: PyTree, trainable: Trainable | None = None
 ) -> tuple[dict[str, Array], Rebuild]:
@@ -509,6 +518,7 @@ def unconstrain(
         >>> float(rebuild({"lengthscale": jnp.array(0.0)}).lengthscale)
         1.0
     """
+    check_trainable(trainable)
     check_intervals(model)
     for _, entry in _leaves(model):
         if not _is_python_float(entry.value):

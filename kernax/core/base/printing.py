@@ -17,7 +17,8 @@ _ITEM: type = type(lx.RESULTS.successful)  # an item of an enumeration, with its
 
 
 class Printed(eqx.Module):
-    """A module that prints its numbers, but only the shapes of arrays of more than eight.
+    """A module that prints its numbers, but only the shapes of arrays of more than eight, and of a
+    batch of statuses how often each occurs.
 
     `_instead` says in messages what to pass instead, where such a module is the wrong argument.
     """
@@ -60,7 +61,11 @@ def missing(module: eqx.Module, name: str, advice: str) -> AttributeError:
 
 
 def _as_printed(leaf: Any) -> Any:
-    """A concrete number, or up to eight in an array, with six digits; anything else unchanged."""
+    """A concrete number, or up to eight in an array, with six digits; counts for a batch of
+    statuses; anything else unchanged.
+    """
+    if isinstance(leaf, _ITEM):
+        return _StatusCounts(leaf) if np.ndim(leaf._value) and is_concrete(leaf._value) else leaf
     if not eqx.is_array(leaf) or not is_concrete(leaf) or leaf.size > _MOST_PRINTED:
         return leaf
     kinds = (jnp.floating, jnp.integer, jnp.bool_)
@@ -72,6 +77,22 @@ def _as_printed(leaf: Any) -> Any:
         return values.tolist()
     digits = [float(f"{value:.6g}") for value in np.ravel(values)]
     return np.reshape(digits, values.shape).tolist()
+
+
+class _StatusCounts:
+    """A batch of statuses, printed as `kernax.RESULTS[10]<8 successful, 2 diverged>`."""
+
+    def __init__(self, statuses: Any):
+        self.statuses = statuses
+
+    def __repr__(self) -> str:
+        kind = self.statuses._enumeration
+        values = np.asarray(self.statuses._value)
+        names = {int(item._value): name for name, item in kind._name_to_item.items()}
+        indices, counts = np.unique(values, return_counts=True)
+        listed = [f"{number} {names[int(index)]}" for index, number in zip(indices, counts)]
+        shape = ", ".join(map(str, values.shape))
+        return f"{kind.__module__}.{kind.__qualname__}[{shape}]<{', '.join(listed)}>"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import Trainable, parameters, shown
+from kernax.core.base.parameters import Trainable, check_trainable, parameters, shown
 
 _WIDEST = 60  # characters of a value on one line
 
@@ -49,6 +49,7 @@ def describe(
         kernel.lengthscale  0.3    (0, inf)  free
         scale               2      [0, inf)  free
     """
+    check_trainable(trainable)
     rows = []
     for entry in parameters(model):
         mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))

@@ -16,6 +16,7 @@ from kernax.core.base.parameters import (
     Rebuild,
     Trainable,
     check_count,
+    check_trainable,
     unconstrain,
     warn_of_undeclared_fields,
 )
@@ -156,11 +157,7 @@ def check_arguments(loss: Any, optimiser: Any, steps: Any, args: Any, trainable:
             f"is {described(optimiser)}"
         )
     check_loss(loss, args)
-    if trainable is not None and not callable(trainable):
-        raise ValueError(
-            "trainable must be a function of a path and a value, but is of type "
-            f"{type(trainable).__name__}"
-        )
+    check_trainable(trainable)
     return steps
 
 
