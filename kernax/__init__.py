@@ -7,6 +7,7 @@ by itself. `__init__.pyi` says which names there are, for type checkers and for 
 import ast
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,10 @@ def _lazy(
         if name in modules:
             module = modules[name]
             if module == package:
-                return import_module(f"{package}.{name}")
+                part = import_module(f"{package}.{name}")
+                # Modules that only list names have no `__getattr__` of their own.
+                vars(part).setdefault("__getattr__", partial(_raise_no_attribute, part.__name__))
+                return part
             found = getattr(import_module(module), name)
             setattr(sys.modules[package], name, found)
             return found
@@ -150,6 +154,10 @@ def _no_attribute(module: str, name: str) -> AttributeError:
     from kernax._advice import no_attribute
 
     return no_attribute(module, name)
+
+
+def _raise_no_attribute(module: str, name: str) -> Any:
+    raise _no_attribute(module, name)
 
 
 def _old_name(name: str) -> Any:

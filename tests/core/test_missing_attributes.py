@@ -63,6 +63,12 @@ def test_answers_leave_copies_pickles_and_transformations_as_they_were(thing):
         (kernax.kernels, "White", "noise is an argument of the learner"),
         (kernax.metrics, "rmse", r"use kernax\.metrics\.root_mean_square_error$"),
         (kernax.selection, "k_folds", r"use kernax\.k_folds$"),
+        (kernax.kernels, "ExpSineSquared", r"use kernax\.Periodic$"),
+        (kernax, "StudentT", r"use kernax\.likelihoods\.StudentT$"),
+        (kernax.solvers, "Cholesky", r"use kernax\.solvers\.JitteredCholesky$"),
+        (kernax.likelihoods, "Bernouli", r"did you mean Bernoulli\?$"),
+        (kernax, "rbf", r"did you mean RBF\?$"),
+        (kernax.selection, "log_expected_improvment", "did you mean log_expected_improvement"),
     ],
 )
 def test_a_name_of_another_library_is_answered_by_the_one_here(module, name, said):
@@ -73,7 +79,7 @@ def test_a_name_of_another_library_is_answered_by_the_one_here(module, name, sai
 
 
 def test_a_module_has_no_advice_for_other_names():
-    for module in (kernax, kernax.kernels, kernax.metrics):
+    for module in (kernax, kernax.kernels, kernax.metrics, kernax.likelihoods, kernax.files):
         with pytest.raises(
             AttributeError, match=f"'{module.__name__}' has no attribute 'nothing'$"
         ):

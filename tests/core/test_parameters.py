@@ -211,10 +211,9 @@ def test_describe_lists_paths_values_supports_and_what_is_frozen():
 @needs_x64
 def test_every_integer_of_a_kernel_is_declared_under_its_own_name():
     found = []
+    names = [getattr(module, name) for module in (kernax, kernax.kernels) for name in dir(module)]
     for kind in (
-        cls
-        for cls in (getattr(kernax.kernels, name) for name in dir(kernax.kernels))
-        if isinstance(cls, type) and issubclass(cls, eqx.Module)
+        cls for cls in names if isinstance(cls, type) and issubclass(cls, kernax.AbstractKernel)
     ):
         for field in dataclasses.fields(kind):
             if field.type is int:
