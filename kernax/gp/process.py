@@ -92,7 +92,10 @@ class GaussianProcess(Printed):
 
     def variance(self, x: PyTree) -> Float[Array, ""]:
         """`Var f(x)` at one point, without noise and never negative; for a batch use
-        `jax.vmap(process.variance)(X)`.
+        `jax.vmap(process.variance)(X)`, or `gram_diagonal(process.covariance, X)`.
+
+        Both give the same numbers. For a posterior from `StateSpace()`, use `gram_diagonal`: it
+        takes O(n + m) for n observations and m points, and `vmap` of this method O(n m).
         """
         x = point_for(self.covariance, as_point(x))
         check_point(self.covariance, x)

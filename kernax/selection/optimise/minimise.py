@@ -56,7 +56,8 @@ def minimise(
     compiled once for given `loss` and `optimiser` objects and shapes: reuse them, and other arrays
     and floats in `args` do not compile again; an integer or a string there is static. The result
     has no reverse-mode derivative: JAX refuses `jax.grad` through the steps. Forward mode is
-    supported.
+    supported. For many data sets use `kernax.batched`: under `jax.vmap` all members run as long as
+    the slowest, and wait for each other in the line searches of L-BFGS.
 
     Arguments:
         loss: `loss(model, *args)`, a scalar. Define it once, at module level; pass data through
@@ -91,18 +92,21 @@ def minimise(
             to move a parameter; otherwise look at `result`.
 
     Returns:
-        A `Solution`: the model with the lowest finite loss, or validation loss where there is one;
-        `nonfinite` if the loss or gradient stopped being finite, in which case `value` is the best
-        before that, or if the validation loss never was. Stats: `loss` (of `value`, computed once
-        more at the end: where rounding is large, that of the steps may differ), `losses` (n_steps +
-        1,) with NaN where not reached, `steps` taken, `gradient_norm` at the last step, with
-        respect to the unconstrained parameters, with a validation `validation_loss` (of `value`)
-        and `validation_losses` (n_steps + 1,), and `runaways`: for each parameter, by name,
-        whether it is at a bound. A positive parameter may move eight powers of ten from its start,
-        a parameter in an interval as far in logits; one that gets there is stopped, and a warning
-        names it. The status is `diverged` if the run stopped at a bound and no step improved on the
-        start, which is then `value`: the gradient is zero at a bound, but nothing was learned. It
-        is `stagnation` if no step moved a parameter, although the gradient is not zero.
+        A `Solution`: the model with the lowest finite loss, or validation loss where there is one.
+        The status is `successful` unless one of the statuses below applies, also if all `n_steps`
+        were used up: it does not mean that learning has converged. Fewer `steps` than `n_steps`, or
+        a small `gradient_norm`, show that. It is `nonfinite` if the loss or gradient stopped being
+        finite, in which case `value` is the best before that, or if the validation loss never was.
+        Stats: `loss` (of `value`, computed once more at the end: where rounding is large, that of
+        the steps may differ), `losses` (n_steps + 1,) with NaN where not reached, `steps` taken,
+        `gradient_norm` at the last step, with respect to the unconstrained parameters, with a
+        validation `validation_loss` (of `value`) and `validation_losses` (n_steps + 1,), and
+        `runaways`: for each parameter, by name, whether it is at a bound. A positive parameter may
+        move eight powers of ten from its start, a parameter in an interval as far in logits; one
+        that gets there is stopped, and a warning names it. The status is `diverged` if the run
+        stopped at a bound and no step improved on the start, which is then `value`: the gradient is
+        zero at a bound, but nothing was learned. It is `stagnation` if no step moved a parameter,
+        although the gradient is not zero.
 
     Raises:
         ValueError: nothing to learn, no steps, a loss that is not a scalar, or `progress`,
