@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 _MISSING = frozenset(("", "?", "na", "n/a", "nan", "null"))
+# Marks of missing values among numbers, which may be categories of other columns.
+_LIKE_MISSING = frozenset(("-", "--", "\u2013", "\u2014", ".", "none", "unknown"))
 _SHOWN = 30  # names in a message
 _MORE_SHOWN = 4  # cells with a mistake, after the first
 _EMPTY = "the cell is empty: remove such rows, or fill them in"
@@ -231,6 +233,8 @@ def remedy_of(cell: str) -> str:
     """Advice on a number with marks that are not parsed; empty for other texts."""
     if _has_comma(cell) or _BETWEEN_THOUSANDS.fullmatch(cell):
         return "write a point before decimals, and nothing between thousands"
+    if cell.strip().lower() in _LIKE_MISSING:
+        return "leave the cell empty if the value is missing"
     number = cell.removesuffix("%").rstrip()
     if cell.endswith("%") and (as_number(number) is not None or _has_comma(number)):
         return "write it without the percent sign, for one unit in the whole column"

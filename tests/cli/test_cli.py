@@ -267,6 +267,10 @@ BAD_TABLES = [
         "x,y\n1 730.5,2\n1 200,3\n2 500,4\n3 100,5\n",
         "'1 730.5' is not a number (write a point before decimals, and nothing between thousands)",
     ),
+    (
+        "x,y\n1,2\n2,3\n-,4\n4,5\n",
+        "line 4, column 'x': '-' is not a number: leave the cell empty if the value is missing",
+    ),
     ("x,y\n" + "1" * 200_000 + ",2\n", "field larger than field limit"),
     ('x,y\n"' + "0,1\n" * 40_000, "line 2: field larger than field limit"),
 ]
