@@ -7,6 +7,8 @@ import inspect
 from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 from kernax.errors import KernaxFileError
 
@@ -125,6 +127,10 @@ _FIELDS_IN_FILES = {
     "OfTerms": {"indices": "places"},
 }
 
+# Functions of `jax.numpy` between the layers of a network, beside those of `jax.nn`. Not all of them:
+# some read files.
+_ACTIVATIONS = ("tanh", "sin", "cos", "exp", "abs", "square")
+
 Thing = TypeVar("Thing")
 _registered: dict[str, Any] = {}
 
@@ -133,17 +139,17 @@ def register(thing: Thing, name: str | None = None) -> Thing:
     """Registers a class of equinox modules, or a function inside of a module, for use in files.
 
     Its name in files is its `__name__`, or `name` if given. `save` and `load` then accept models
-    that contain it, such as a network in a `Warped` kernel or the function of a `Custom` kernel. A
-    file contains the name and the fields, never the code: a program that loads it must first
-    register the same class or function under the same name. Fields are restored without a call of
-    `__init__`. `register` returns its argument, and can be used as a decorator:
+    that contain it, such as a network of your own in a `Warped` kernel or the function of a
+    `Custom` kernel. A file contains the name and the fields, never the code: a program that loads
+    it must first register the same class or function under the same name. Fields are restored
+    without a call of `__init__`. The layers of `equinox.nn` and the functions of `jax.nn` need no
+    registration. `register` returns its argument, and can be used as a decorator:
 
         @kernax.files.register
         class Cauchy(kernax.AbstractStationary): ...
 
-        kernax.files.register(eqx.nn.MLP)
-        kernax.files.register(eqx.nn.Linear, name="nn.Linear")  # Linear is a kernel
-        kernax.files.register(jax.nn.relu)
+        kernax.files.register(my_networks.Linear, name="MyLinear")  # Linear is a kernel
+        kernax.files.register(my_activation)
 
     Raises ValueError for anything but a function or a concrete class derived from `equinox.Module`,
     for a lambda without a name, and for a name that is already in use. A class or function that is
@@ -225,9 +231,28 @@ def named(name: Any) -> Any:
 def _holder_of(name: Any) -> Any:
     """The class or function with that name; None if there is none."""
     if name not in own_classes():
-        return _registered.get(name)
+        return _registered.get(name) or _of_libraries().get(name)
     module, name_there = own_classes()[name]
     return getattr(importlib.import_module(module), name_there)
+
+
+@functools.cache
+def _of_libraries() -> dict[str, Any]:
+    """The layers of equinox and the activation functions of JAX, by their names in files."""
+    layers = {
+        f"equinox.nn.{name}": layer
+        for name, layer in vars(eqx.nn).items()
+        if inspect.isclass(layer) and issubclass(layer, eqx.Module)
+    }
+    functions = {
+        f"jax.nn.{name}": function
+        for name, function in vars(jax.nn).items()
+        if callable(function) and not name.startswith("_")
+    }
+    functions |= {f"jax.numpy.{name}": getattr(jnp, name) for name in _ACTIVATIONS}
+    # The default is a lambda, the identity.
+    last = inspect.signature(eqx.nn.MLP.__init__).parameters["final_activation"].default
+    return layers | functions | {"equinox.nn.MLP.final_activation": last}
 
 
 def name_of(thing: Any) -> str | None:
@@ -236,4 +261,5 @@ def name_of(thing: Any) -> str | None:
     name = _CLASSES_IN_FILES.get(name, name)
     if name in own_classes() and _holder_of(name) is thing:
         return name
-    return next((name for name, held in _registered.items() if held is thing), None)
+    others = _registered | _of_libraries()
+    return next((name for name, held in others.items() if held is thing), None)

@@ -7,6 +7,7 @@ import json
 import pickle
 import resource
 import time
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -518,26 +519,43 @@ class Cauchy(kernax.AbstractStationary):
 
 
 @needs_x64  # once: no precision touches it
-def test_a_deep_kernel_comes_back_bitwise_once_its_classes_are_registered(registered, tmp_path):
-    """A network within a kernel: modules of another library, with functions among their leaves."""
-    network = eqx.nn.MLP(2, 3, 4, 1, final_activation=jnp.tanh, key=jax.random.key(0))
-    deep = 2.0 * kernax.Warped(kernax.RBF(), network) + Cauchy(0.3)
-    with pytest.raises(KernaxFileError, match=r"is a MLP.*kernax.files.register\(MLP\)"):
-        save(tmp_path / "k", deep)
-    for thing in (eqx.nn.MLP, Cauchy):
-        assert register(thing) is thing
-    register(eqx.nn.Linear, name="nn.Linear")
-    with pytest.raises(
-        KernaxFileError, match=r"phi.activation is a plain function, relu: kernax.files.register it"
-    ):
-        save(tmp_path / "k", deep)
-    register(jax.nn.relu)
-    register(jnp.tanh, name="hyperbolic tangent")
+def test_a_deep_kernel_comes_back_bitwise(tmp_path):
+    """A network of another library within a kernel, with functions among its leaves."""
+    network = eqx.nn.MLP(2, 3, 4, 1, activation=jnp.tanh, key=jax.random.key(0))
+    layers = [network, eqx.nn.Lambda(jax.nn.gelu), eqx.nn.LayerNorm(3)]
+    deep = 2.0 * kernax.Warped(kernax.RBF(), eqx.nn.Sequential(layers))
     save(tmp_path / "k", deep)
     again = load(tmp_path / "k")
     assert same(again, deep)
     x, z = jnp.ones((2, 2), DTYPE) * jnp.array([[0.2], [1.0]], DTYPE)
     assert again(x, z) == deep(x, z)
+
+
+@needs_x64
+def test_classes_and_functions_come_back_once_they_are_registered(registered, tmp_path):
+    class Two(eqx.Module):
+        first: eqx.nn.MLP
+        last: Callable
+
+        def __call__(self, x):
+            return self.last(self.first(x))
+
+    def doubled(x):
+        return 2 * x
+
+    network = Two(eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(0)), doubled)
+    deep = 2.0 * kernax.Warped(kernax.RBF(), network) + Cauchy(0.3)
+    with pytest.raises(KernaxFileError, match=r"is a Two.*kernax.files.register\(Two\)"):
+        save(tmp_path / "k", deep)
+    for thing in (Two, Cauchy):
+        assert register(thing) is thing
+    with pytest.raises(
+        KernaxFileError, match=r"phi.last is a plain function, doubled: kernax.files.register it"
+    ):
+        save(tmp_path / "k", deep)
+    register(doubled, name="twice")
+    save(tmp_path / "k", deep)
+    assert same(load(tmp_path / "k"), deep)
     registered.clear()
     with pytest.raises(
         KernaxFileError, match=r"is not a class of this version of kernax and not registered"
