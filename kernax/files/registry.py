@@ -15,102 +15,102 @@ from kernax.errors import KernaxFileError
 # The classes of kernax that files may name, by their modules, which are imported when a file names
 # one of them.
 _CLASSES = """
-kernax.core.functionals.draws: DrawRequest FeatureDraw FourierDraw MappedDraw PartOf ScaledDraw
+core.functionals.draws: DrawRequest FeatureDraw FourierDraw MappedDraw PartOf ScaledDraw
     SumDraw
-kernax.core.functionals.linear_functionals: Functionals OfFunctionals
-kernax.core.functionals.stein: SteinKernel
-kernax.core.grid.elimination: Eliminated
-kernax.core.grid.grid: GridGram ProductGrid
-kernax.core.grid.grid_factor: Grid GridFactor GridReduction
-kernax.core.grid.kronecker: KroneckerFactor
-kernax.core.grid.toeplitz: PlaceOffsets ToeplitzFactor ToeplitzMatrix
-kernax.core.kernel.kernel: Constant Custom Power Product Scaled Sum
-kernax.core.kernel.mahalanobis: Mahalanobis
-kernax.core.kernel.model: Model
-kernax.core.kernel.on: On
-kernax.core.kernel.prior_densities: Beta Gamma HalfCauchy HalfNormal InverseGamma LogNormal Normal
-kernax.core.learner.expansion: KernelExpansion
-kernax.core.learner.linear: FeaturesOf LinearFunction
-kernax.core.linalg.conjugate_gradient: ConjugateGradient
-kernax.core.linalg.iteration: Iteration
-kernax.core.linalg.krylov_factor: KrylovReduction
-kernax.core.linalg.lanczos: StochasticLanczos
-kernax.core.linalg.linear_solvers: Auto JitteredCholesky
-kernax.core.linalg.preconditioners: NystromPreconditioner PivotedCholesky Preconditioner
-kernax.core.linalg.sketch_and_project: SketchAndProject
-kernax.core.line.kalman: KalmanFilter
-kernax.core.line.kalman_factor: LineReduction StateSpace
-kernax.core.line.line: LineGram OrderAlongLine
-kernax.core.line.parallel_recursions: ParallelRecursions
-kernax.core.line.recursions: SequentialRecursions
-kernax.core.losses.loss_functions: Absolute EpsilonInsensitive Hinge Huber Logistic Pinball Poisson
+core.functionals.linear_functionals: Functionals OfFunctionals
+core.functionals.stein: SteinKernel
+core.grid.elimination: Eliminated
+core.grid.grid: GridGram ProductGrid
+core.grid.grid_factor: Grid GridFactor GridReduction
+core.grid.kronecker: KroneckerFactor
+core.grid.toeplitz: PlaceOffsets ToeplitzFactor ToeplitzMatrix
+core.kernel.kernel: Constant Custom Power Product Scaled Sum
+core.kernel.mahalanobis: Mahalanobis
+core.kernel.model: Model
+core.kernel.on: On
+core.kernel.prior_densities: Beta Gamma HalfCauchy HalfNormal InverseGamma LogNormal Normal
+core.learner.expansion: KernelExpansion
+core.learner.linear: FeaturesOf LinearFunction
+core.linalg.conjugate_gradient: ConjugateGradient
+core.linalg.iteration: Iteration
+core.linalg.krylov_factor: KrylovReduction
+core.linalg.lanczos: StochasticLanczos
+core.linalg.linear_solvers: Auto JitteredCholesky
+core.linalg.preconditioners: NystromPreconditioner PivotedCholesky Preconditioner
+core.linalg.sketch_and_project: SketchAndProject
+core.line.kalman: KalmanFilter
+core.line.kalman_factor: LineReduction StateSpace
+core.line.line: LineGram OrderAlongLine
+core.line.parallel_recursions: ParallelRecursions
+core.line.recursions: SequentialRecursions
+core.losses.loss_functions: Absolute EpsilonInsensitive Hinge Huber Logistic Pinball Poisson
     Squared SquaredHinge
-kernax.core.losses.observation_likelihoods: Categorical CustomLikelihood Gaussian NegativeBinomial
+core.losses.observation_likelihoods: Categorical CustomLikelihood Gaussian NegativeBinomial
     Powered Probit Shifted StudentT
-kernax.core.losses.ordinal_likelihood: Ordinal
-kernax.core.operators.blocked: BlockedGram
-kernax.core.operators.feature_map: FeatureMap
-kernax.core.operators.operators: DenseGram
-kernax.gp.approximation: ApproximatePosterior
-kernax.gp.heteroscedastic: HeteroscedasticPosterior
-kernax.gp.heteroscedastic_likelihood: HeteroscedasticGaussian
-kernax.gp.inducing_normal: Batch BatchMarginals InducingNormal Natural SparseModel
-kernax.gp.laplace_classes: CategoricalPosterior ClassPosteriorKernel IndependentClasses ValueOfClass
-kernax.gp.means: ConstantMean FixedMean LinearMean MeanOfFunctionals ShiftedMean
-kernax.gp.paths: SamplePaths UpdatedDraw
-kernax.gp.posterior: FeaturePosteriorKernel InducedPosteriorKernel PosteriorKernel
+core.losses.ordinal_likelihood: Ordinal
+core.operators.blocked: BlockedGram
+core.operators.feature_map: FeatureMap
+core.operators.operators: DenseGram
+gp.approximation: ApproximatePosterior
+gp.heteroscedastic: HeteroscedasticPosterior
+gp.heteroscedastic_likelihood: HeteroscedasticGaussian
+gp.inducing_normal: Batch BatchMarginals InducingNormal Natural SparseModel
+gp.laplace_classes: CategoricalPosterior ClassPosteriorKernel IndependentClasses ValueOfClass
+gp.means: ConstantMean FixedMean LinearMean MeanOfFunctionals ShiftedMean
+gp.paths: SamplePaths UpdatedDraw
+gp.posterior: FeaturePosteriorKernel InducedPosteriorKernel PosteriorKernel
     ReductionPosteriorKernel WeightedPosteriorKernel
-kernax.gp.posterior_parts: ComponentKernel ComponentUpdate JointTerms OfTerms WeightSpace
-kernax.gp.process: GaussianProcess
-kernax.kernels.basis_expansions: GaussianBasis IndicatorBins PolynomialBasis SigmoidBasis
-kernax.kernels.combinators: Centred ExpOf GaussianOf Modulated ModulatedDraw Normalised PolynomialOf
+gp.posterior_parts: ComponentKernel ComponentUpdate JointTerms OfTerms WeightSpace
+gp.process: GaussianProcess
+kernels.basis_expansions: GaussianBasis IndicatorBins PolynomialBasis SigmoidBasis
+kernels.combinators: Centred ExpOf GaussianOf Modulated ModulatedDraw Normalised PolynomialOf
     Warped
-kernax.kernels.dot_product: BilinearForm Linear LinearDraw Polynomial ShiftedLinear Tanh
-kernax.kernels.global_alignment: GlobalAlignment
-kernax.kernels.integers: Coregionalisation Exchangeable Herglotz Precomputed
-kernax.kernels.nonstationary: ArcCosine Brownian BrownianBridge ChangePoint Gibbs IntegratedBrownian
+kernels.dot_product: BilinearForm Linear LinearDraw Polynomial ShiftedLinear Tanh
+kernels.global_alignment: GlobalAlignment
+kernels.integers: Coregionalisation Exchangeable Herglotz Precomputed
+kernels.nonstationary: ArcCosine Brownian BrownianBridge ChangePoint Gibbs IntegratedBrownian
     LinearSpline SineBasis
-kernax.kernels.sets: AllSubsets Intersection Jaccard Monomials Tanimoto
-kernax.kernels.spectrum: AllSubstrings BlendedSpectrum Mismatch Spectrum
-kernax.kernels.stationary: Cosine DampedOscillator GammaExponential LpLaplace Matern Matern12
+kernels.sets: AllSubsets Intersection Jaccard Monomials Tanimoto
+kernels.spectrum: AllSubstrings BlendedSpectrum Mismatch Spectrum
+kernels.stationary: Cosine DampedOscillator GammaExponential LpLaplace Matern Matern12
     Matern32 Matern52 Periodic RBF RationalQuadratic SpectralMixture ZeroMeanPeriodic
-kernax.kernels.subsequences: AllSubsequences Subsequence
-kernax.kernels.subset_trees: SubsetTree
-kernax.kernels.tangent_kernels: FisherKernel TangentKernel
-kernax.kernels.texts: Strings
-kernax.kernels.tree_points: Trees
-kernax.nn.heads: LogisticHead RidgeHead SVMHead
-kernax.nn.kernel_layer: KernelLayer
-kernax.nn.process_head: ProcessHead
-kernax.online.adagrad: Adagrad AdagradState
-kernax.online.budgets: Kept Merge NoBudget Placement Project RemoveOldest RemoveSmallest
-kernax.online.dual: DualLearner DualState
-kernax.online.dual_adagrad: DualAdagrad DualAdagradState _Parts
-kernax.online.multiplicative: Identity MultiplicativeState
-kernax.online.orthonormal_basis: Coordinates OrthonormalBasis
-kernax.online.primal: PrimalLearner PrimalState
-kernax.online.recursive: KernelRecursiveLeastSquares RecursiveFit RecursiveState
-kernax.online.rules: ConstantRate DecayingRate LeastMeanSquares MarginPerceptron Move
+kernels.subsequences: AllSubsequences Subsequence
+kernels.subset_trees: SubsetTree
+kernels.tangent_kernels: FisherKernel TangentKernel
+kernels.texts: Strings
+kernels.tree_points: Trees
+nn.heads: LogisticHead RidgeHead SVMHead
+nn.kernel_layer: KernelLayer
+nn.process_head: ProcessHead
+online.adagrad: Adagrad AdagradState
+online.budgets: Kept Merge NoBudget Placement Project RemoveOldest RemoveSmallest
+online.dual: DualLearner DualState
+online.dual_adagrad: DualAdagrad DualAdagradState _Parts
+online.multiplicative: Identity MultiplicativeState
+online.orthonormal_basis: Coordinates OrthonormalBasis
+online.primal: PrimalLearner PrimalState
+online.recursive: KernelRecursiveLeastSquares RecursiveFit RecursiveState
+online.rules: ConstantRate DecayingRate LeastMeanSquares MarginPerceptron Move
     PassiveAggressiveI PassiveAggressiveII Perceptron StochasticGradient
-kernax.online.sparse: SparseGradient
-kernax.online.support: Newcomer Support
-kernax.online.winnow: BalancedWinnow ExponentiatedGradient NormalisedWinnow Winnow
-kernax.preparation.classifier: Classifier
-kernax.preparation.standardised: Standardised
-kernax.preparation.standards: Standards
-kernax.scale.features.nystrom: NystromFeatures
-kernax.scale.features.random_features: FourierFeatures
-kernax.sparse.import_vectors: ImportVectors
-kernax.sparse.relevance_vectors: RelevanceVectors
-kernax.supervised.machines.decision_calibration: Isotonic Platt
-kernax.supervised.machines.projected_gradient: ProjectedGradient
-kernax.supervised.machines.smo: SMO
-kernax.supervised.ridge.discriminant: Discriminant
-kernax.unsupervised.canonical_correlations: CanonicalPairs
-kernax.unsupervised.kernel_kmeans: KernelClusters
-kernax.unsupervised.principal_components: PrincipalComponents
-kernax.unsupervised.spectral_clustering: SpectralClusters
-kernax.unsupervised.subsample: Subsample
+online.sparse: SparseGradient
+online.support: Newcomer Support
+online.winnow: BalancedWinnow ExponentiatedGradient NormalisedWinnow Winnow
+preparation.classifier: Classifier
+preparation.standardised: Standardised
+preparation.standards: Standards
+scale.features.nystrom: NystromFeatures
+scale.features.random_features: FourierFeatures
+sparse.import_vectors: ImportVectors
+sparse.relevance_vectors: RelevanceVectors
+supervised.machines.decision_calibration: Isotonic Platt
+supervised.machines.projected_gradient: ProjectedGradient
+supervised.machines.smo: SMO
+supervised.ridge.discriminant: Discriminant
+unsupervised.canonical_correlations: CanonicalPairs
+unsupervised.kernel_kmeans: KernelClusters
+unsupervised.principal_components: PrincipalComponents
+unsupervised.spectral_clustering: SpectralClusters
+unsupervised.subsample: Subsample
 """
 # The names in files of classes, and of fields by those names of their classes, that had other names
 # when version 0.2.0 wrote files.
@@ -197,7 +197,7 @@ def own_classes() -> dict[str, tuple[str, str]]:
     module = ""
     for word in _CLASSES.split():
         if word.endswith(":"):
-            module = word.removesuffix(":")
+            module = f"kernax.{word.removesuffix(':')}"
         else:
             own[_CLASSES_IN_FILES.get(word, word)] = module, word
     return own
