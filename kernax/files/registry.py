@@ -127,8 +127,8 @@ _FIELDS_IN_FILES = {
     "OfTerms": {"indices": "places"},
 }
 
-# Functions of `jax.numpy` between the layers of a network, beside those of `jax.nn`. Not all of them:
-# some read files.
+# Functions of `jax.numpy` between the layers of a network, beside those of `jax.nn`. Not all of
+# them: some read files.
 _ACTIVATIONS = ("tanh", "sin", "cos", "exp", "abs", "square")
 
 Thing = TypeVar("Thing")
