@@ -4,8 +4,9 @@ This needs `pip install 'kernax-toolkit[files]'`.
 
 A file contains the arrays of the model and, as JSON in the header, its structure: the names of
 classes and their fields. Only kernax's own classes, the layers of `equinox.nn` with the functions
-of `jax.nn`, and what you `register` are allowed, and nothing in a file is ever executed. `kernax.save` and `kernax.load` write and read models; this
-package has the other functions. A checksum over the whole content detects damaged files.
+of `jax.nn`, and what you `register` are allowed, and nothing in a file is ever executed.
+`kernax.save` and `kernax.load` write and read models; this package has the other functions. A
+checksum over the whole content detects damaged files.
 """
 
 # May import: kernax.core, kernax.kernels, kernax.supervised, kernax.gp, kernax.sparse,
