@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from kernax.cli.words import NORMALISED, OF_COLUMN, ON, check_word
 from kernax.core.base.parameters import interior
-from kernax.core.kernel.description import describe
+from kernax.core.kernel.description import FIXED, describe
 from kernax.core.kernel.kernel import (
     AbstractKernel,
     Constant,
@@ -225,6 +225,8 @@ def parameter_rows(model: PyTree, columns: tuple[str, ...]) -> tuple[tuple[str, 
         names = parameter_names(model.kernel, "kernel.")
     rows = []
     for path, *rest in describe(model, interior(model), columns).rows:
+        if rest[-1] == FIXED:
+            continue
         # A path may end with the name of a column, as in `lengthscale[age]`.
         known = next((start for start in names if f"{path}[".startswith(f"{start}[")), None)
         name = path if known is None else names[known] + path.removeprefix(known)

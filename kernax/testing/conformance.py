@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from kernax.core.base.boundary import count, dtype_of
 from kernax.core.base.parameters import check_intervals, interior, parameters, unconstrain
-from kernax.core.kernel.description import describe
+from kernax.core.kernel.description import FIXED, describe
 from kernax.core.kernel.kernel import AbstractKernel
 from kernax.core.kernel.preparation import prepare_stacks
 from kernax.core.operators.gram import gram, gram_diagonal
@@ -203,7 +203,7 @@ def parameters_that_round_trip(kernel, X, Z):
     `describe` lists all of them.
     """
     check_intervals(kernel)
-    paths = [row[0] for row in describe(kernel).rows]
+    paths = [path for path, _, _, state in describe(kernel).rows if state != FIXED]
     require(
         paths == [entry.path for entry in parameters(kernel)],
         "describe does not list every parameter",

@@ -129,9 +129,15 @@ def test_a_fixed_mean_is_not_learned_and_a_constant_mean_is():
 
 
 @needs_x64
-def test_nothing_in_a_posterior_covariance_is_a_parameter(data):
+def test_nothing_in_a_posterior_covariance_is_learned(data):
+    """Catches a kernel that moves without its factor, and one that the table leaves out."""
     X, y, _ = data
-    assert not kernax.describe(posterior(X, y).value.covariance).rows
+    process = posterior(X, y).value
+    assert not kernax.unconstrain(process.covariance)[0]
+    states = {row[0]: row[3] for row in kernax.describe(process).rows}
+    assert states.pop("covariance.prior.kernel.lengthscale") == "fixed"
+    assert states.pop("covariance.prior.scale") == "fixed"
+    assert set(states) == set(kernax.unconstrain(process)[0])
 
 
 @needs_x64

@@ -253,19 +253,30 @@ def entry_ending(model: PyTree, end: str) -> ParameterEntry:
     return found[0]
 
 
-def _leaves(model: PyTree) -> list[tuple[tuple, ParameterEntry]]:
-    """Every leaf that is not declared as data, with its path of keys."""
+def fixed_parameters(model: PyTree) -> list[ParameterEntry]:
+    """The parameters of modules in fields of `data`, such as the kernel that a posterior covariance
+    was made from, which are never learned.
+    """
+    return [entry for _, entry in _leaves(model, of_data=True) if eqx.is_inexact_array(entry.value)]
+
+
+def _leaves(model: PyTree, *, of_data: bool = False) -> list[tuple[tuple, ParameterEntry]]:
+    """Every leaf that is not declared as data, with its path of keys; with `of_data` every leaf
+    with a declared interval inside a field that is.
+    """
     entries = []
     for leaf_index, (keys, leaf) in enumerate(jax.tree_util.tree_flatten_with_path(model)[0]):
         # The role declared by the innermost field around a leaf, or real; `data` takes
         # precedence.
         role = REAL
+        in_data = False
         node = model
         for key in keys:
             if isinstance(key, jax.tree_util.GetAttrKey):
-                role = role if role == DATA else _declared_role(node, key.name) or role
+                role = _declared_role(node, key.name) or role
+                in_data = in_data or role == DATA
             node = _child(node, key)
-        if isinstance(role, Interval):
+        if isinstance(role, Interval) and in_data == of_data:
             path = jax.tree_util.keystr(keys).lstrip(".") or "value"
             entries.append((keys, ParameterEntry(path, role, leaf_index, leaf)))
     return entries

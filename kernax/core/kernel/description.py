@@ -8,8 +8,15 @@ import numpy as np
 from jaxtyping import PyTree
 
 from kernax.core.base.numerics import is_concrete
-from kernax.core.base.parameters import Trainable, check_trainable, parameters, shown
+from kernax.core.base.parameters import (
+    Trainable,
+    check_trainable,
+    fixed_parameters,
+    parameters,
+    shown,
+)
 
+FIXED = "fixed"  # the state of a parameter inside a field of data
 _WIDEST = 60  # characters of a value on one line
 
 
@@ -41,6 +48,9 @@ def describe(
     parameter of shape (d,), such as a lengthscale for each column, has a row for each:
     `lengthscale[age]`. Any other array is one row, with several lines if it is long.
 
+    Parameters that are part of data are `fixed`, as those of the kernel inside the covariance of a
+    conditioned process: they are never learned.
+
     Raises ValueError for a bare Python float in a tuple, list or dict, which is not a parameter.
 
     Examples:
@@ -51,26 +61,35 @@ def describe(
     """
     check_trainable(trainable)
     rows = []
-    for entry in parameters(model):
-        mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
+    learned = {entry.leaf_index: entry for entry in parameters(model)}
+    fixed = {entry.leaf_index: entry for entry in fixed_parameters(model)}
+    for leaf_index, entry in sorted((learned | fixed).items()):
+        # Which elements are free; None if the parameter is never learned.
+        mask = None
+        if leaf_index in learned:
+            mask = np.asarray(True if trainable is None else trainable(entry.path, entry.value))
         interval = str(entry.interval)
         if not is_concrete(entry.value):
             rows.append((entry.path, f"traced {entry.value.shape}", interval, _state(mask)))
             continue
         values = np.asarray(entry.value)
         if columns and values.shape == (len(columns),):
-            of_columns = zip(columns, values, np.broadcast_to(mask, values.shape))
+            of_columns = [mask] * len(columns)
+            if mask is not None:
+                of_columns = map(np.asarray, np.broadcast_to(mask, values.shape))
             rows += [
-                (f"{entry.path}[{name}]", f"{value:.4g}", interval, _state(np.asarray(is_free)))
-                for name, value, is_free in of_columns
+                (f"{entry.path}[{name}]", f"{value:.4g}", interval, _state(is_free))
+                for name, value, is_free in zip(columns, values, of_columns)
             ]
         else:
             rows.append((entry.path, shown(values), interval, _state(mask)))
     return Description(tuple(rows))
 
 
-def _state(mask: np.ndarray) -> str:
-    """Whether a parameter is free, frozen or partly free, as text."""
+def _state(mask: np.ndarray | None) -> str:
+    """Whether a parameter is free, frozen, partly free or fixed, as text."""
+    if mask is None:
+        return FIXED
     if mask.all():
         return "free"
     return f"{int(mask.sum())} of {mask.size} free" if mask.any() else "frozen"
