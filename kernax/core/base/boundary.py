@@ -270,13 +270,15 @@ def check_one_point(x: PyTree, points: PyTree, instead: str = "jax.vmap(f)(X)") 
     """Raises ValueError if x has as many axes as a batch of points; `instead` is the function for
     batches.
     """
+    # A kernel may compare a point with points of another kind, such as functionals.
+    alike = jax.tree.structure(x) == jax.tree.structure(points)
     for leaf, stack in zip(jax.tree.leaves(x), jax.tree.leaves(points)):
         if jnp.ndim(leaf) >= jnp.ndim(stack):
             came = (
                 f"x must be a single point of shape {stack.shape[1:]}, but has shape {leaf.shape}"
             )
             raise ValueError(f"{came}: use {instead} for a batch")
-        if 0 < jnp.ndim(leaf) == jnp.ndim(stack) - 2:
+        if alike and 0 < jnp.ndim(leaf) == jnp.ndim(stack) - 2:
             # A model that `jax.vmap` made has one more axis than a point can have.
             raise ValueError(
                 f"the model holds a batch of models, with points of shape {stack.shape}, but x has "
