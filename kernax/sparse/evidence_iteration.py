@@ -124,6 +124,7 @@ class EvidenceIteration(AbstractRelevanceSolver):
             finished=jnp.where(is_flat, last.finished, end.change <= self.rtol),
             # The evidence that more functions would add is unknown: one nat stands for it.
             left_out=jnp.where(room, 0, jnp.ones_like(end.noise)),
+            hidden=last.hidden,
         )
 
     def hyperprior(self, dtype):

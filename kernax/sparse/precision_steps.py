@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from kernax.core.base.annotations import ArrayLike
 from kernax.core.base.numerics import eps_of, positive_or_one
-from kernax.sparse.basis import ActiveFunctions
+from kernax.sparse.basis import ActiveFunctions, curved, values
 from kernax.sparse.solver import RelevanceProblem
 
 
@@ -115,6 +115,66 @@ def best_action(problem: RelevanceProblem, now: EvidenceState, tol: ArrayLike) -
     )
 
 
+def hidden_gain(
+    problem: RelevanceProblem, now: EvidenceState, noise: Float[Array, ""]
+) -> Float[Array, ""]:
+    """A lower bound of what the best of those functions would add that are left out only because
+    rounding hides their remainder.
+
+    The gain falls in S and rises in |Q|: it is computed with the largest S that is left out, and
+    with |Q| less its rounding.
+    """
+    numbers = now.active.candidates(problem.observations.outputs)
+    candidates = _Candidates.of(problem, now)
+    # Rounding of the values at the points changes r by B times it. With columns of norm one, where
+    # squares have the weights, `|phi_j^T r| <= |W^-1/2 r|`.
+    design = problem.design(now.active)
+    residuals = problem.observations.residuals(values(design, now.active.weights), noise)
+    of_values = curved(
+        abs(now.curvatures), values(abs(design), abs(now.active.weights))[:, :, None]
+    )
+    parts = (abs(residuals) + of_values[:, :, 0]) ** 2
+    weights = problem.observations.weights
+    of_residuals = jnp.sqrt(jnp.sum(parts / positive_or_one(weights)[:, None]))
+    # At the mode Q of an active function is alpha times its weight.
+    error = now.quality[numbers] - now.active.precisions * now.active.weights
+    of_mode = jnp.max(abs(error), where=now.active.used, initial=0)
+    rounding = 8 * eps_of(of_residuals) * of_residuals + of_mode
+    quality = jnp.maximum(abs(now.quality) - rounding, 0)
+    gain, _ = _best(candidates.least, quality)
+    return jnp.max(gain, where=candidates.allowed & candidates.is_rounding, initial=0)
+
+
+class _Candidates(eqx.Module):
+    """Which functions may be added.
+
+    Attributes:
+        allowed: those that are not active and not a multiple of an active function.
+        least: the largest remainder that may be rounding.
+        is_rounding: those whose remainder is at most that.
+    """
+
+    allowed: Bool[Array, " k"]
+    least: Float[Array, " k"]
+    is_rounding: Bool[Array, " k"]
+
+    @staticmethod
+    def of(problem: RelevanceProblem, now: EvidenceState) -> "_Candidates":
+        active = now.active
+        numbers = active.candidates(problem.observations.outputs)
+        eps = eps_of(now.sparsity)
+        taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(active.used)
+        # The remainder of a function that equals a combination of the others up to rounding is
+        # rounding.
+        least = 1e3 * eps * now.diagonal
+        # The squared cosines of the angles between candidates and active functions.
+        sizes = positive_or_one(now.diagonal)
+        cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
+        is_multiple = jnp.any(cosines > 1 - eps**0.5, 1)
+        allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
+        return _Candidates(allowed & ~(taken | is_multiple), least, now.sparsity <= least)
+
+
 def _best(s: Array, q: Array) -> tuple[Array, Array]:
     """The largest `l`, and its precision, inf where the largest `l` is zero."""
     excess = q**2 - s
@@ -156,19 +216,8 @@ def _of_new(problem: RelevanceProblem, now: EvidenceState, least: ArrayLike) -> 
     """The changes of the candidates that are not active, are not a multiple of an active function,
     and would add more than `least`.
     """
-    active = now.active
-    numbers = active.candidates(problem.observations.outputs)
-    eps = eps_of(now.sparsity)
-    taken = jnp.zeros(now.sparsity.shape, bool).at[numbers].max(active.used)
-    # The remainder of a function that equals a combination of the others up to rounding is
-    # rounding.
-    is_rounding = now.sparsity <= 1e3 * eps * now.diagonal
-    # The squared cosines of the angles between candidates and active functions.
-    sizes = positive_or_one(now.diagonal)
-    cosines = now.products**2 / (sizes[:, None] * sizes[numbers][None, :])
-    is_multiple = jnp.any(cosines > 1 - eps**0.5, 1)
-    allowed = jnp.repeat(problem.basis.allowed, problem.observations.outputs)
-    allowed = allowed & ~(taken | is_rounding | is_multiple)
+    candidates = _Candidates.of(problem, now)
+    allowed = candidates.allowed & ~candidates.is_rounding
     # For an inactive function s = S and q = Q.
     gain, precision = _best(jnp.where(allowed, now.sparsity, 1), now.quality)
     return Changes(jnp.where(allowed & (gain > least), gain, -jnp.inf), precision)

@@ -47,6 +47,8 @@ _FOOTPRINT = Footprint("relevance_vector_machine", 6.4)
 _MOST_VECTORS = 200
 # Indices that stand for the bias, and for a slot that holds no function.
 _BIAS, _UNUSED = -1, -2
+# The nats that functions hidden by rounding may add to the evidence of a successful fit.
+_MOST_HIDDEN = 1.0
 
 
 def relevance_vector_machine(
@@ -109,6 +111,7 @@ def relevance_vector_machine(
         ValueError: bad shapes or values, noise together with a likelihood, a likelihood with a
             logarithm that is not concave.
         BreakdownError: more than `max_vectors` functions are relevant, or rounding is too coarse.
+            It is too coarse, too, where it hides functions that would add more than a nat.
         MaxStepsError, NonFiniteError: the computation failed.
         MemoryBudgetError: the dense matrices would not fit.
 
@@ -349,6 +352,7 @@ def _fit_of(
         (choice.left_out > 0, RESULTS.stagnation),
         (~choice.finished, RESULTS.max_steps_reached),
         (~(left <= eps_of(left) ** (1 / 3)), RESULTS.inaccurate),
+        (jnp.asarray(choice.hidden) > _MOST_HIDDEN, RESULTS.inaccurate),
     )
     status = first_that_holds(statuses, RESULTS.successful)
     return _RelevanceFit(active, covariance, noise, evidence, status, stats)

@@ -19,7 +19,7 @@ from kernax.core.base.parameters import check_positive, check_steps
 from kernax.sparse.basis import ActiveFunctions, curved, values
 from kernax.sparse.damping import StepBounds
 from kernax.sparse.observations import NoisyObservations
-from kernax.sparse.precision_steps import Action, EvidenceState, best_action
+from kernax.sparse.precision_steps import Action, EvidenceState, best_action, hidden_gain
 from kernax.sparse.solver import AbstractRelevanceSolver, RelevanceChoice, RelevanceProblem
 
 
@@ -109,7 +109,7 @@ def climbed(
 
     sweep = whole if problem.capacity <= 2 * _FEW else with_few_slots
     end = lax.while_loop(go_on, lambda now: sweep(now), _SequentialSweep.first(active, noise))
-    return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out)
+    return RelevanceChoice(end.active, end.noise, end.steps, end.finished, end.left_out, end.hidden)
 
 
 class _SequentialSweep(eqx.Module):
@@ -120,16 +120,16 @@ class _SequentialSweep(eqx.Module):
     steps: Int[Array, ""]
     finished: Bool[Array, ""]  # whether no step raises the evidence, nor changes the noise
     left_out: Float[Array, ""]  # the gain of functions for which there is no slot
+    hidden: Float[Array, ""]  # a bound of the gain of functions that rounding hides
     bounds: StepBounds
 
     @staticmethod
     def first(active: ActiveFunctions, noise: Float[Array, ""]) -> "_SequentialSweep":
         """The state before any step."""
         zero = jnp.zeros((), jnp.int32)
+        nats = jnp.zeros_like(noise)
         bounds = StepBounds.none(active.weights)
-        return _SequentialSweep(
-            active, noise, zero, jnp.array(False), jnp.zeros_like(noise), bounds
-        )
+        return _SequentialSweep(active, noise, zero, jnp.array(False), nats, nats, bounds)
 
 
 _FEW = 32  # slots
@@ -175,14 +175,22 @@ def _swept(
         determined = jnp.sum(jnp.where(active.used, gamma, 0))
         noise = problem.noise.renewed(problem.observations, f, noise, determined)
     unsettled = abs(jnp.log(noise / now.noise)) > tol  # NaN ends the loop
+    finished = ~(unsettled | first.rises)
+    # Only the last sweep needs it.
+    hidden = lax.cond(
+        finished,
+        lambda: hidden_gain(problem, end.state, now.noise),
+        lambda: jnp.zeros_like(now.noise),
+    )
     return _SequentialSweep(
         active=end.state.active,
         noise=noise,
         # A sweep without a step may still change the noise. It counts as one step, so that sweeps
         # end.
         steps=jnp.maximum(end.state.steps, now.steps + 1),
-        finished=~(unsettled | first.rises),
+        finished=finished,
         left_out=end.action.left_out,
+        hidden=hidden,
         bounds=bounds,
     )
 

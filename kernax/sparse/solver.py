@@ -96,6 +96,8 @@ class RelevanceChoice(eqx.Module):
         steps: the number of steps taken.
         finished: whether the evidence no longer rises.
         left_out: by at least how many nats the evidence would rise if there were more slots.
+        hidden: by at least how many nats the evidence would rise if rounding hid no function; 0 if
+            that is unknown.
     """
 
     active: ActiveFunctions
@@ -103,6 +105,7 @@ class RelevanceChoice(eqx.Module):
     steps: Int[Array, ""]
     finished: Bool[Array, ""]
     left_out: Float[Array, ""]
+    hidden: Float[Array, ""] | float = 0.0
 
 
 class AbstractRelevanceSolver(Printed):

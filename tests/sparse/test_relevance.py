@@ -2,6 +2,7 @@
 derivatives, and what it does where nothing, or everything, is explained.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from conftest import (
     assert_close,
     check_derivatives,
     marked,
+    needs_x32,
     needs_x64,
     real_data,
     untyped,
@@ -509,6 +511,19 @@ def test_more_functions_than_places_are_no_success():
         assert found.stats["left_out"] > 0
     with pytest.raises(MaxStepsError):
         fit(solver=SequentialEvidence(max_steps=2))
+
+
+@needs_x32
+def test_functions_that_rounding_hides_are_no_success():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(30, 2)).astype(DTYPE)
+    signs = np.where(np.arange(30) % 3 == 1, 1, -1).astype(DTYPE)
+    machine = partial(fit, points, signs, 1.3, likelihood=Bernoulli(), throw=False)
+    assert machine().result == kernax.RESULTS.successful
+    # The maximum is -77; the log evidence without the hidden functions is below -60000.
+    found = machine(weights=1e4 * rng.uniform(0.5, 1.5, size=30).astype(DTYPE))
+    assert found.value.log_evidence < -1000
+    assert found.result == kernax.RESULTS.inaccurate
 
 
 def test_functions_are_not_zero_because_their_square_at_a_removed_point_is_no_float():
