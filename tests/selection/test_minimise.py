@@ -42,7 +42,9 @@ def test_the_loss_falls_and_the_irrelevant_inputs_are_found(optimiser, rng):
     solution = kernax.minimise(leave_one_out_loss, start, optimiser, 40, args=(X, y))
     assert solution.result == kernax.RESULTS.successful
     assert solution.stats["loss"] < 0.5 * leave_one_out_loss(start, X, y)
-    assert solution.stats["loss"] == jnp.nanmin(solution.stats["losses"])
+    # A line search computes the loss in another program than a step does: they differ by 12 eps.
+    least = jnp.nanmin(solution.stats["losses"])
+    np.testing.assert_allclose(solution.stats["loss"], least, rtol=50 * jnp.finfo(least).eps)
     np.testing.assert_allclose(
         leave_one_out_loss(solution.value, X, y), solution.stats["loss"], rtol=1e-3
     )

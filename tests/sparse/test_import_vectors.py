@@ -397,7 +397,7 @@ def test_searches_that_run_together_choose_as_they_do_alone():
     for i, ridge in enumerate(ridges):
         one = run(jnp.asarray(ridge, DTYPE))
         assert one.count > 8
-        np.testing.assert_array_equal(batch.places[i], one.places)
+        np.testing.assert_array_equal(batch.indices[i], one.indices)
         assert_close(batch.objectives[i], one.objectives, TOLERANCE["solve"])
 
 
