@@ -56,9 +56,10 @@ def kernel_profile(
     check_count(n_samples, "n_samples")
     (x,) = columns(x=x)
     x = np.sort(x)
-    if axes is not None and (not isinstance(axes, Iterable) or len(tuple(axes)) != 2):
+    given = tuple(axes) if isinstance(axes, Iterable) else ()
+    if axes is not None and len(given) != 2:
         raise ValueError(f"axes must be two axes of matplotlib, but is {described(axes)}")
-    left, right = two_axes() if axes is None else (axes_or(ax, wide_axes) for ax in axes)
+    left, right = two_axes() if axes is None else (axes_or(ax, wide_axes) for ax in given)
     # On the left is the kernel between every point and the one in the middle of the range.
     points = jnp.asarray(x)[:, None]
     middle = int(np.argmin(abs(x - (x[0] + x[-1]) / 2)))

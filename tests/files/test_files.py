@@ -578,6 +578,13 @@ def test_a_registered_function_comes_back_inside_a_kernel(registered, tmp_path):
     )
     with pytest.raises(KernaxFileError, match="phi is a function, where the file needs a class"):
         load(tmp_path / "k")
+    # What reads files is no function between layers.
+    rewritten(
+        tmp_path / "k",
+        lambda model, arrays: model["fields"].update(phi={"wrapped": "jax.numpy.load"}),
+    )
+    with pytest.raises(KernaxFileError, match=r"jax\.numpy\.load is not a class of this"):
+        load(tmp_path / "k")
 
 
 @needs_x64

@@ -49,7 +49,9 @@ def typed(value: Any, advice: str = "") -> str:
 
 
 def misplaced(value: Any) -> str:
-    """What to pass instead of an argument, for messages: the value of a `Solution`; else empty."""
+    """The type of an argument that stands for another one, and which: the value of a `Solution`.
+    Empty for any other argument.
+    """
     advice = value._instead if isinstance(value, Printed) else ""
     return f"a {type(value).__name__}: {advice}" if advice else ""
 
